@@ -1,0 +1,79 @@
+"""Run the test suites in order, all of them even if one fails, and say in one line how it went.
+
+    python scripts/run_tests.py [arguments for pytest]
+
+The suites that share nothing run together on all cores; the ones that start processes of their own or
+measure what happens under load run alone. A suite that has no tests yet is left out.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+TESTS = Path("tests")
+TOGETHER = ("unit", "contracts", "golden", "docs")
+ALONE = ("simulation", "spark", "distributed", "e2e")
+NO_TESTS_COLLECTED = 5
+
+
+@dataclass
+class Outcome:
+    name: str
+    exit_code: int
+    tests: int = 0
+    bad: int = 0
+    skipped: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0
+
+    def __str__(self) -> str:
+        text = f"{self.name} {self.tests - self.bad - self.skipped} passed"
+        text += f", {self.skipped} skipped" if self.skipped else ""
+        text += f", {self.bad} FAILED" if self.bad else ""
+        return text if self.passed or self.bad else f"{text}, FAILED with exit code {self.exit_code}"
+
+
+def suites() -> list[tuple[str, list[Path], list[str]]]:
+    """Name, directories and extra arguments of what there is to run; a directory we do not know runs last."""
+    present = {path.name for path in TESTS.iterdir() if path.is_dir() and any(path.rglob("test_*.py"))}
+    together = [TESTS / name for name in TOGETHER if name in present]
+    alone = [name for name in ALONE if name in present]
+    others = sorted(present - {*TOGETHER, *ALONE})
+    found = [("+".join(path.name for path in together), together, ["-n", "auto"])] if together else []
+    return found + [(name, [TESTS / name], []) for name in [*alone, *others]]
+
+
+def run(name: str, directories: list[Path], arguments: list[str]) -> Outcome:
+    print(f"--- {name}", flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", "-o", "junit_logging=no"]
+        exit_code = subprocess.run([*command, *arguments, *map(str, directories)], check=False).returncode
+        outcome = Outcome(name, 0 if exit_code == NO_TESTS_COLLECTED else exit_code)
+        if report.exists():
+            for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+                outcome.tests += int(suite.get("tests", 0))
+                outcome.bad += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+                outcome.skipped += int(suite.get("skipped", 0))
+    return outcome
+
+
+def main() -> int:
+    started = time.monotonic()
+    outcomes = [run(name, directories, [*extra, *sys.argv[1:]]) for name, directories, extra in suites()]
+    verdict = "passed" if all(outcome.passed for outcome in outcomes) else "FAILED"
+    summary = "; ".join(map(str, outcomes)) or "no tests found"
+    print(f"\n{verdict} in {time.monotonic() - started:.0f} s: {summary}")
+    return 0 if outcomes and verdict == "passed" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""What the events of registry, subscription and tenant streams mean."""
+
+from __future__ import annotations
+
+from noetl.kernel.event import Envelope
+from noetl.kernel.fold.read import mapping, required, text
+from noetl.kernel.fold.rows import GrantRow, ResourceRow, SubscriptionRow, TenantRow
+from noetl.kernel.fold.state import State
+from noetl.kernel.seal import seal_in
+
+__all__ = ["REGISTRY_HANDLERS", "SUBSCRIPTION_HANDLERS", "TENANT_HANDLERS"]
+
+_SUBSCRIPTION_STATUS = {
+    "registered": "REGISTERED",
+    "activated": "ACTIVE",
+    "resumed": "ACTIVE",
+    "paused": "PAUSED",
+    "draining": "DRAINING",
+    "deactivated": "INACTIVE",
+}
+
+
+def _registered(state: State, event: Envelope) -> None:
+    row: ResourceRow = state.root
+    row.resource_id = event.aggregate_id
+    row.kind = text(event, "kind")
+    row.version += 1
+    row.descriptor = mapping(event, "descriptor")
+    row.status = "REGISTERED"
+    row.registered_at = row.registered_at or event.event_time
+
+
+def _located(state: State, event: Envelope) -> None:
+    row: ResourceRow = state.root
+    row.locations.append(required(event, "payload.location", mapping(event, "location")))
+    if event.event_type.endswith("replica_available"):
+        row.replicas += 1
+
+
+def _granted(state: State, event: Envelope) -> None:
+    grant: GrantRow = state.surfaces["grants"].edit(event.aggregate_id)
+    grant.principal = required(event, "payload.principal", text(event, "principal"))
+    grant.terms = mapping(event, "terms")
+    grant.created_at = event.event_time
+
+
+def _resource_ended(state: State, event: Envelope) -> None:
+    row: ResourceRow = state.root
+    row.status = "ARCHIVED" if event.event_type.endswith("archived") else "DELETED"
+    row.ended_at = event.event_time
+
+
+def _subscription_changed(state: State, event: Envelope) -> None:
+    row: SubscriptionRow = state.root
+    row.subscription_id = event.aggregate_id
+    row.status = _SUBSCRIPTION_STATUS[event.event_type.rpartition(".")[2]]
+    row.changed_at = event.event_time
+
+
+def _message(state: State, event: Envelope) -> None:
+    row: SubscriptionRow = state.root
+    outcome = event.event_type.removeprefix("subscription.").removeprefix("message.")
+    row.messages[outcome] = row.messages.get(outcome, 0) + 1
+
+
+def _circuit(state: State, event: Envelope) -> None:
+    state.root.circuit = event.event_type.rpartition(".")[2].upper()
+
+
+def _sealed(_: State, event: Envelope) -> None:
+    """A subscription's stream has no root above it and records its seals in itself."""
+    required(event, "payload.seal", seal_in(event))
+
+
+def _tenant_changed(state: State, event: Envelope) -> None:
+    row: TenantRow = state.root
+    row.status = {"suspended": "SUSPENDED", "deleted": "DELETED"}.get(event.event_type.rpartition(".")[2], "ACTIVE")
+    row.settings.update(mapping(event, "settings") or {})
+    row.changed_at = event.event_time
+
+
+REGISTRY_HANDLERS = {
+    "catalog.resource.registered": _registered,
+    "catalog.resource.location_added": _located,
+    "catalog.resource.replica_available": _located,
+    "catalog.resource.grant_created": _granted,
+    "catalog.resource.archived": _resource_ended,
+    "catalog.resource.deleted_or_expired": _resource_ended,
+}
+
+SUBSCRIPTION_HANDLERS = {
+    **{f"subscription.{name}": _subscription_changed for name in _SUBSCRIPTION_STATUS},
+    **{
+        f"subscription.{name}": _message
+        for name in (
+            "rate_limited", "message.directives_applied", "message.rejected", "message.deduplicated",
+            "message.spooled", "message.replayed", "message.dispatched", "message.dead_lettered",
+            "spool.draining", "spool.recovered",
+        )
+    },
+    "stream.sealed": _sealed,
+    "subscription.circuit.opened": _circuit,
+    "subscription.circuit.closed": _circuit,
+}  # fmt: skip
+
+TENANT_HANDLERS = {
+    f"tenant.{name}": _tenant_changed for name in ("created", "updated", "suspended", "resumed", "deleted")
+}

@@ -1,0 +1,276 @@
+"""The ledger in memory: the contract without a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+import msgspec
+
+from noetl.errors import IdempotencyMismatch, IntegrityMismatch, Unavailable
+from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
+from noetl.kernel.event import Envelope, Recorded, content_digest
+from noetl.kernel.ids import Snowflake
+from noetl.kernel.retry import Key, check_retry, keys_of, positions_of_retry
+from noetl.kernel.stamp import (
+    Batch,
+    Stamped,
+    Stream,
+    adopt,
+    prepare,
+    stamp,
+    streams_of,
+    streams_of_event,
+)
+from noetl.kernel.streams import is_dense, root_of
+from noetl.ports.clock import Clock
+from noetl.ports.ledger import Adopted, Audited
+
+__all__ = ["MemoryLedger"]
+
+
+class MemoryLedger:
+    """The append-only log as lists."""
+
+    def __init__(self, clock: Clock, *, node: int = 0, mac_key: bytes | None = None) -> None:
+        self._clock = clock
+        self._ids = Snowflake(node)
+        self._key = mac_key
+        self._log: list[Stamped] = []
+        self._streams: dict[Stream, list[int]] = {}
+        self._roots: dict[Stream, list[int]] = {}
+        self._heads: dict[Stream, StreamHead] = {}
+        self._last_ids: dict[Stream, int] = {}
+        self._ledger_head = LedgerHead()
+        self._keys: dict[tuple[str, str], Key] = {}
+        self._closed = False
+        self._moved = asyncio.Condition()
+
+    @property
+    def mac_key(self) -> bytes | None:
+        """The key that heads are sealed with."""
+        return self._key
+
+    async def append(self, batches: Sequence[Batch]) -> Sequence[Envelope]:
+        """Write every draft of every batch, or none."""
+        prepared = prepare(batches)
+        self._check_open()
+        if not prepared:
+            return []
+        tenant_id = batches[0].stream.tenant_id
+        retried = positions_of_retry(keys_of(prepared), len(prepared), lambda key: self._keys.get((tenant_id, key)))
+        if retried is not None:
+            return check_retry(prepared, [self._event_at(position) for position in retried])
+        streams = streams_of(prepared) | {batch.stream for batch in batches}
+        heads = {stream: self._heads.get(stream) for stream in streams}
+        last_id = self._last_ids.get(_root(batches[0].stream), 0)
+        plan = stamp(batches, prepared, heads, self._ids, self._clock.now(), last_id)
+        await self._commit(plan.events, plan.heads)
+        return [stamped.event for stamped in plan.events]
+
+    async def adopt(self, envelopes: Iterable[Envelope]) -> Adopted:
+        """Write stamped envelopes unchanged, or none of them."""
+        self._check_open()
+        heads: dict[Stream, StreamHead | None] = {}
+        taken: dict[tuple[Stream, int], Stamped] = {}
+        present = 0
+        for event in envelopes:
+            for stream in streams_of_event(event):
+                heads.setdefault(stream, self._heads.get(stream))
+            place = (Stream(event.tenant_id, event.stream_id), event.stream_version)
+            if _is_present(event, heads[place[0]], taken.get(place) or self._stamped_at(*place)):
+                present += 1
+            else:
+                taken[place] = adopt(event, heads)
+        self._check_keys(taken.values())
+        moved = {stream: head for stream, head in heads.items() if head not in (None, self._heads.get(stream))}
+        await self._commit(list(taken.values()), moved)
+        return Adopted(written=len(taken), present=present)
+
+    async def read(
+        self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """The events of one stream, in order."""
+        self._check_open()
+        found = (self._recorded(index) for index in self._streams.get(stream, []))
+        return _take(
+            (
+                item
+                for item in found
+                if after_version < item.event.stream_version
+                and (to_version is None or item.event.stream_version <= to_version)
+            ),
+            limit,
+        )
+
+    async def read_all(
+        self, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of all streams in commit order."""
+        self._check_open()
+        return _take(self._between(range(max(after_position, 0), len(self._log)), after_position, to_position), limit)
+
+    async def read_root(
+        self, root: Stream, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of a root and of all streams below it, in commit order."""
+        self._check_open()
+        return _take(self._between(self._roots.get(root, []), after_position, to_position), limit)
+
+    async def find(self, root: Stream, event_id: int) -> Recorded | None:
+        """One event of a root's streams by its id."""
+        self._check_open()
+        found = (self._recorded(index) for index in self._roots.get(root, []))
+        return next((item for item in found if item.event.event_id == event_id), None)
+
+    async def by_key(self, tenant_id: str, key: str) -> Recorded | None:
+        """The event that an idempotency key stands for."""
+        self._check_open()
+        known = self._keys.get((tenant_id, key))
+        return None if known is None else self._recorded(known.position - 1)
+
+    async def position(self) -> int:
+        """The position of the last event."""
+        self._check_open()
+        return len(self._log)
+
+    async def head(self, stream: Stream) -> StreamHead | None:
+        """Where a stream ends."""
+        self._check_open()
+        return self._heads.get(stream)
+
+    async def heads(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[StreamHead]:
+        """Stream heads in order of tenant and stream."""
+        self._check_open()
+        last = (after.tenant_id, after.stream_id) if after else ("", "")
+        streams = sorted(
+            (stream for stream in self._heads if root is None or _root(stream) == root),
+            key=lambda stream: (stream.tenant_id, stream.stream_id),
+        )
+        return [self._heads[stream] for stream in streams if (stream.tenant_id, stream.stream_id) > last][:limit]
+
+    async def ledger_head(self) -> LedgerHead:
+        """Where the whole ledger ends."""
+        self._check_open()
+        return self._ledger_head
+
+    async def audit(
+        self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
+    ) -> Sequence[Audited]:
+        """Stored events, uninterpreted, in order of position."""
+        self._check_open()
+        indexes: Sequence[int] = range(len(self._log)) if root is None else self._roots.get(root, [])
+        found = [
+            Audited(
+                position=index + 1,
+                record=self._log[index].record,
+                envelope_checksum=self._log[index].event.envelope_checksum,
+                chain_hash=self._log[index].event.chain_hash,
+            )
+            for index in indexes
+            if index + 1 > after_position
+        ]
+        return found[:limit]
+
+    async def check_storage(self) -> Sequence[str]:
+        """Memory has nothing to say against itself."""
+        self._check_open()
+        return []
+
+    async def subscribe(self, *, after_position: int = 0) -> AsyncIterator[Recorded]:
+        """Every event after a position, as it is committed."""
+        while True:
+            for item in await self.read_all(after_position=after_position):
+                yield item
+                after_position = item.position
+            async with self._moved:
+                await self._moved.wait_for(functools.partial(self._is_beyond, after_position))
+
+    async def close(self) -> None:
+        """Forget nothing, but answer no more."""
+        self._closed = True
+        async with self._moved:
+            self._moved.notify_all()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the ledger is closed")
+
+    def _is_beyond(self, position: int) -> bool:
+        return self._closed or len(self._log) > position
+
+    def _event_at(self, position: int) -> Envelope | None:
+        return self._log[position - 1].event if 0 < position <= len(self._log) else None
+
+    def _check_keys(self, taken: Iterable[Stamped]) -> None:
+        seen: dict[tuple[str, str], int] = {}
+        for stamped in taken:
+            event = stamped.event
+            if event.idempotency_key is None:
+                continue
+            key = (event.tenant_id, event.idempotency_key)
+            if key in self._keys or key in seen:
+                known = self._keys[key].event_id if key in self._keys else seen[key]
+                raise IdempotencyMismatch(event.idempotency_key, known)
+            seen[key] = event.event_id
+
+    async def _commit(self, events: Sequence[Stamped], heads: dict[Stream, StreamHead]) -> None:
+        self._ledger_head = self._ledger_head.advanced(stamped.event.envelope_checksum for stamped in events)
+        for stamped in events:
+            event, index = stamped.event, len(self._log)
+            stream = Stream(event.tenant_id, event.stream_id)
+            self._log.append(stamped)
+            self._streams.setdefault(stream, []).append(index)
+            root = _root(stream)
+            self._roots.setdefault(root, []).append(index)
+            self._last_ids[root] = max(event.event_id, self._last_ids.get(root, 0))
+            if event.idempotency_key is not None:
+                payload = bytes(stamped.record.payload)
+                digest = content_digest(event.stream_id, event, payload)
+                self._keys[event.tenant_id, event.idempotency_key] = Key(index + 1, event.event_id, digest)
+        for stream, head in heads.items():
+            self._ledger_head = self._ledger_head.moved(self._heads.get(stream), head)
+            self._heads[stream] = msgspec.structs.replace(head, mac=self._mac(head.digest()))
+        self._ledger_head = msgspec.structs.replace(self._ledger_head, mac=self._mac(self._ledger_head.digest()))
+        async with self._moved:
+            self._moved.notify_all()
+
+    def _mac(self, digest: bytes) -> str | None:
+        return None if self._key is None else mac_of(self._key, digest)
+
+    def _recorded(self, index: int) -> Recorded:
+        return Recorded(index + 1, self._log[index].event)
+
+    def _between(self, indexes: Sequence[int], after: int, to: int | None) -> Iterator[Recorded]:
+        return (self._recorded(index) for index in indexes if index + 1 > after and (to is None or index + 1 <= to))
+
+    def _stamped_at(self, stream: Stream, version: int) -> Stamped | None:
+        indexes = self._streams.get(stream, [])
+        if is_dense(stream.stream_id):
+            return self._log[indexes[version - 1]] if 0 < version <= len(indexes) else None
+        return next((self._log[index] for index in indexes if self._log[index].event.stream_version == version), None)
+
+
+def _is_present(event: Envelope, head: StreamHead | None, here: Stamped | None) -> bool:
+    """True when the stream has this very event already; another one in its place is a split history."""
+    if head is None or event.stream_version > head.version:
+        return False
+    if here is not None and here.event.envelope_checksum == event.envelope_checksum:
+        return True
+    if here is None and not is_dense(event.stream_id):
+        return False
+    raise IntegrityMismatch(
+        f"event {event.event_id} is not the one this ledger has at version {event.stream_version} "
+        f"of '{event.stream_id}': the two histories differ"
+    )
+
+
+def _root(stream: Stream) -> Stream:
+    return Stream(stream.tenant_id, root_of(stream.stream_id))
+
+
+def _take(items: Iterator[Recorded], limit: int) -> list[Recorded]:
+    return [item for item, _ in zip(items, range(limit), strict=False)]

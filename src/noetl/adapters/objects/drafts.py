@@ -1,0 +1,223 @@
+"""Unfinished objects on a filesystem: written aside, published in one step, swept when their writer is gone.
+
+A writer holds a lock on its draft for as long as it lives. The kernel drops the lock with the process, so a
+sweeper that can take the lock knows the writer is dead. A process id would not tell: two containers on one
+volume do not see each other's, and a number is used again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from noetl.errors import InvalidInput, Unavailable
+from noetl.payloads.blocking import storage_errors
+
+__all__ = ["Draft", "is_object", "prune", "sweep", "sync_directory"]
+
+ABANDONED_AFTER_SECONDS = 3600
+PUBLISH_ATTEMPTS = 100
+_UNDO_SUFFIX = "~"
+
+
+class Draft:
+    """A file that no reader can find until `publish`. Every method blocks; `discard` is safe at any point."""
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        self._directory = directory
+        self._root = root
+        self._path = directory
+        self._fd = -1
+
+    def open(self) -> None:
+        with storage_errors(self._directory):
+            self._create()
+            while not self._lock():  # swept between its creation and its lock
+                self.discard()
+                self._create()
+
+    def write(self, data: bytes) -> None:
+        with storage_errors(self._path):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+
+    def publish(self, target: Path, *, overwrite: bool) -> bool:
+        """Give the finished content its name. False if the name is taken and may not be replaced."""
+        with storage_errors(target):
+            try:
+                os.fsync(self._fd)
+                return self._place(target, overwrite=overwrite)
+            except BaseException:
+                prune(target.parent, self._root)
+                raise
+
+    def discard(self) -> None:
+        """Leave nothing behind. What cannot be removed now is removed by a later sweep."""
+        if self._fd < 0:
+            return
+        with suppress(OSError):
+            self._path.unlink()
+        fd, self._fd = self._fd, -1
+        with suppress(OSError):  # after the fsync there is nothing left that closing could lose
+            os.close(fd)
+
+    def _create(self) -> None:
+        path = self._directory / f"{os.getpid()}-{secrets.token_hex(8)}"
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        try:
+            self._fd = os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, flags, 0o666)
+        self._path = path
+
+    def _lock(self) -> bool:
+        with suppress(OSError):  # some network filesystems have no locks; the sweeper then goes by age
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        return os.fstat(self._fd).st_nlink > 0
+
+    def _place(self, target: Path, *, overwrite: bool) -> bool:
+        try:
+            for _ in range(PUBLISH_ATTEMPTS):
+                with suppress(FileNotFoundError):  # no folder yet, or a delete has just removed it as empty
+                    return self._replace(target) if overwrite else self._link(target)
+                with suppress(FileNotFoundError):
+                    _make_directory(target.parent)
+        except NotADirectoryError:
+            raise _nesting(target, "lies inside another object") from None
+        raise Unavailable(f"'{target}' could not be written: its draft or its folder is removed again and again")
+
+    def _link(self, target: Path) -> bool:
+        _clear_folder(target)
+        try:
+            os.link(self._path, target)
+        except FileExistsError:
+            sync_directory(target.parent)  # the winner may not have come that far, and "taken" must mean durable
+            return False
+        _sync_or_undo(target, None)
+        return True
+
+    def _replace(self, target: Path) -> bool:
+        _clear_folder(target)
+        previous = self._path.with_name(self._path.name + _UNDO_SUFFIX)
+        with suppress(FileNotFoundError):
+            os.link(target, previous)
+        try:
+            self._path.replace(target)
+            _sync_or_undo(target, previous)
+        finally:
+            previous.unlink(missing_ok=True)
+        return True
+
+
+def sweep(directory: Path) -> int:
+    """Remove the drafts of writers that are gone, and say how many."""
+    removed = 0
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(OSError):  # another sweeper was faster, or the file is another user's
+                if entry.is_file(follow_symlinks=False) and _is_abandoned(Path(entry.path)):
+                    Path(entry.path).unlink()
+                    removed += 1
+    return removed
+
+
+def is_object(path: Path) -> bool:
+    """True for a regular file. Links are not followed: they could lead out of the store."""
+    return path.is_file() and not path.is_symlink()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable; a directory that has vanished has none."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def prune(directory: Path, root: Path) -> None:
+    """Remove `directory` and the folders above it as far as they are empty, never the root."""
+    with suppress(OSError):
+        while directory != root:
+            with suppress(FileNotFoundError):
+                directory.rmdir()
+            directory = directory.parent
+
+
+def _is_abandoned(path: Path) -> bool:
+    if path.name.endswith(_UNDO_SUFFIX):  # a second name of an object, which nobody locks; its ctime is its birth
+        return time.time() - path.stat().st_ctime > ABANDONED_AFTER_SECONDS
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        return time.time() - os.fstat(fd).st_mtime > ABANDONED_AFTER_SECONDS
+    finally:
+        os.close(fd)
+
+
+def _sync_or_undo(target: Path, previous: Path | None) -> None:
+    """Make the new name durable, or give it back what it named before."""
+    try:
+        sync_directory(target.parent)
+    except OSError:
+        with suppress(OSError):
+            if previous is not None and previous.exists():
+                previous.replace(target)
+            else:
+                target.unlink()
+        raise
+
+
+def _make_directory(directory: Path) -> None:
+    """Create a folder durably.
+
+    Only the creator syncs the parent. On journaling filesystems a sync of the new folder by anybody else also
+    commits its creation, so nobody who publishes into it can be ahead of its name.
+    """
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        _make_directory(directory.parent)
+        with suppress(FileExistsError):
+            directory.mkdir()
+    sync_directory(directory.parent)
+
+
+def _clear_folder(target: Path) -> None:
+    """Remove empty folders that stand where an object should; refuse if there are objects inside."""
+    if target.is_dir() and not target.is_symlink() and not _remove_if_empty(target):
+        raise _nesting(target, "is the folder of other objects")
+
+
+def _remove_if_empty(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False) or not _remove_if_empty(Path(entry.path)):
+                return False
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # a writer has just put something there
+            return False
+        raise
+    return True
+
+
+def _nesting(target: Path, reason: str) -> InvalidInput:
+    return InvalidInput(f"'{target}' {reason}", hint="choose a key that is not the folder of another")

@@ -1,0 +1,266 @@
+"""The ledger in SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from noetl.adapters.sqlite.anchor import Anchor
+from noetl.adapters.sqlite.database import Database
+from noetl.adapters.sqlite.rows import (
+    COLUMNS,
+    HEAD_COLUMNS,
+    audited,
+    fetch_head,
+    fetch_ledger_head,
+    head,
+    recorded,
+    undecoded,
+)
+from noetl.adapters.sqlite.writer import LedgerWriter
+from noetl.errors import IntegrityMismatch, Unavailable
+from noetl.kernel.chain import LedgerHead, StreamHead
+from noetl.kernel.event import Envelope, Recorded, checksum_of
+from noetl.kernel.ids import Snowflake
+from noetl.kernel.stamp import Batch, Stream, prepare
+from noetl.ports.clock import Clock
+from noetl.ports.ledger import Adopted, Audited
+
+__all__ = ["SqliteLedger"]
+
+T = TypeVar("T")
+
+_TAIL = 64
+_POLL_SECONDS = 0.2
+
+
+class SqliteLedger:
+    """The append-only log in one SQLite file, shared by any number of processes on one machine."""
+
+    def __init__(self, database: Database, clock: Clock, *, node: int = 0, mac_key: bytes | None = None) -> None:
+        self._database = database
+        self._clock = clock
+        self._key = mac_key
+        self._writer = LedgerWriter(clock, Snowflake(node), mac_key)
+        self._anchor = Anchor(database.path.with_suffix(".anchor"), mac_key)
+        self._closed = False
+        self._listeners: set[asyncio.Event] = set()
+
+    @property
+    def mac_key(self) -> bytes | None:
+        """The key that heads are sealed with."""
+        return self._key
+
+    async def open(self, *, examine: bool = False) -> SqliteLedger:
+        """Check that the end of the log is what it says it is, and that the key is the right one.
+
+        Whoever is about to `examine` every event must get in where others stop at the first bad one.
+        """
+        reached = self._anchor.reached()
+        ledger = await self._read(self._check_key)
+        if not examine:
+            await self._read(self._check_tail)
+        self._anchor.check(reached, ledger.position)
+        return self
+
+    async def append(self, batches: Sequence[Batch]) -> Sequence[Envelope]:
+        """Write every draft of every batch, or none."""
+        prepared = prepare(batches)
+        if not prepared:
+            return []
+        position, events = await self._write(lambda connection: self._writer.append(connection, batches, prepared))
+        self._committed(position)
+        return events
+
+    async def adopt(self, envelopes: Iterable[Envelope]) -> Adopted:
+        """Write stamped envelopes unchanged, all in one transaction."""
+        position, adopted = await self._write(lambda connection: self._writer.adopt(connection, envelopes))
+        self._committed(position)
+        return adopted
+
+    async def read(
+        self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """The events of one stream, in order."""
+        return await self._select(
+            "tenant_id = ? AND stream_id = ? AND stream_version > ? AND stream_version <= ? ORDER BY stream_version",
+            (stream.tenant_id, stream.stream_id, after_version, _or_last(to_version)),
+            limit,
+        )
+
+    async def read_all(
+        self, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of all streams in commit order. One writer assigns positions, so a committed prefix has no gaps."""
+        return await self._select(
+            "position > ? AND position <= ? ORDER BY position", (after_position, _or_last(to_position)), limit
+        )
+
+    async def read_root(
+        self, root: Stream, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of a root and of all streams below it, in commit order."""
+        where, parameters = _in_root(root)
+        return await self._select(
+            f"{where} AND position > ? AND position <= ? ORDER BY position",
+            (*parameters, after_position, _or_last(to_position)),
+            limit,
+        )
+
+    async def find(self, root: Stream, event_id: int) -> Recorded | None:
+        """One event of a root's streams by its id."""
+        where, parameters = _in_root(root)
+        found = await self._select(f"event_id = ? AND {where}", (event_id, *parameters), 1)
+        return found[0] if found else None
+
+    async def by_key(self, tenant_id: str, key: str) -> Recorded | None:
+        """The event that an idempotency key stands for, by the key's primary key."""
+        held = "position = (SELECT position FROM idempotency WHERE tenant_id = ? AND key = ?)"
+        found = await self._select(held, (tenant_id, key), 1)
+        return found[0] if found else None
+
+    async def position(self) -> int:
+        """The position of the last event."""
+        return (await self.ledger_head()).position
+
+    async def head(self, stream: Stream) -> StreamHead | None:
+        """Where a stream ends."""
+        return await self._read(lambda connection: fetch_head(connection, stream))
+
+    async def heads(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[StreamHead]:
+        """Stream heads in order of tenant and stream."""
+        where, parameters = ("1", ()) if root is None else _below(root)
+        if after is not None:
+            where += " AND (tenant_id, stream_id) > (?, ?)"
+            parameters = (*parameters, after.tenant_id, after.stream_id)
+        sql = f"SELECT {HEAD_COLUMNS} FROM stream_head WHERE {where} ORDER BY tenant_id, stream_id LIMIT ?"
+        rows = await self._read(lambda connection: connection.execute(sql, (*parameters, limit)).fetchall())
+        return [head(row) for row in rows]
+
+    async def ledger_head(self) -> LedgerHead:
+        """Where the whole ledger ends."""
+        return await self._read(lambda connection: fetch_ledger_head(connection)[0])
+
+    async def audit(
+        self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
+    ) -> Sequence[Audited]:
+        """Stored events, uninterpreted, in order of position."""
+        where, parameters = ("1", ()) if root is None else _in_root(root)
+        sql = f"SELECT {COLUMNS} FROM event WHERE {where} AND position > ? ORDER BY position LIMIT ?"
+
+        def work(connection: sqlite3.Connection) -> list[Audited]:
+            with undecoded(connection):
+                return [audited(row) for row in connection.execute(sql, (*parameters, after_position, limit))]
+
+        return await self._read(work)
+
+    async def check_storage(self) -> Sequence[str]:
+        """SQLite's own integrity check, over the whole file."""
+        rows = await self._read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall())
+        return [text for (text,) in rows if text != "ok"]
+
+    async def subscribe(self, *, after_position: int = 0) -> AsyncIterator[Recorded]:
+        """Every event after a position, as it is committed: woken by this process's writes, polling for others'."""
+        moved = asyncio.Event()
+        self._listeners.add(moved)
+        try:
+            while True:
+                moved.clear()
+                page = await self.read_all(after_position=after_position)
+                for item in page:
+                    yield item
+                    after_position = item.position
+                if not page:
+                    await self._wait_for(moved)
+        finally:
+            self._listeners.discard(moved)
+
+    async def _wait_for(self, moved: asyncio.Event) -> None:
+        waits = {asyncio.ensure_future(moved.wait()), asyncio.ensure_future(self._clock.sleep(_POLL_SECONDS))}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def close(self) -> None:
+        """Let go of the anchor; the database belongs to whoever opened it."""
+        self._closed = True
+        self._anchor.close()
+        self._wake()
+
+    def _committed(self, position: int) -> None:
+        if not self._closed:
+            self._anchor.move(position)
+        self._wake()
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            listener.set()
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_open()
+        return await self._database.read(work)
+
+    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_open()
+        return await self._database.write(work)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the ledger is closed")
+
+    async def _select(self, where: str, parameters: tuple[Any, ...], limit: int) -> list[Recorded]:
+        sql = f"SELECT {COLUMNS} FROM event WHERE {where} LIMIT ?"
+
+        def work(connection: sqlite3.Connection) -> list[Recorded]:
+            return [recorded(row) for row in connection.execute(sql, (*parameters, limit))]
+
+        return await self._read(work)
+
+    def _check_key(self, connection: sqlite3.Connection) -> LedgerHead:
+        ledger, key_id = fetch_ledger_head(connection)
+        if self._key is not None and key_id not in (None, self._writer.key_id):
+            raise IntegrityMismatch(
+                f"the ledger was sealed with another key (id {key_id}, the wallet holds {self._writer.key_id})",
+                hint="restore the wallet that belongs to this ledger; if it is the right one, the ledger is forged",
+            )
+        return ledger
+
+    def _check_tail(self, connection: sqlite3.Connection) -> None:
+        ledger, _ = fetch_ledger_head(connection)
+        sql = f"SELECT {COLUMNS} FROM event ORDER BY position DESC LIMIT {_TAIL}"
+        with undecoded(connection):
+            items = [audited(row) for row in connection.execute(sql)]
+        last = items[0].position if items else 0
+        if last != ledger.position:
+            raise IntegrityMismatch(
+                f"the log ends at position {last}, its head says {ledger.position}", hint="run noetl verify --all"
+            )
+        for item in items:
+            if checksum_of(item.record) != item.envelope_checksum:
+                raise IntegrityMismatch(
+                    f"event {item.record.event_id} does not match its checksum", hint="run noetl verify --all"
+                )
+
+
+def _or_last(value: int | None) -> int:
+    return (1 << 63) - 1 if value is None else value
+
+
+def _in_root(root: Stream) -> tuple[str, tuple[Any, ...]]:
+    if root.stream_id.startswith("execution/"):
+        return "execution_id = ? AND tenant_id = ?", (int(root.stream_id.split("/")[1]), root.tenant_id)
+    return "tenant_id = ? AND stream_id = ?", (root.tenant_id, root.stream_id)
+
+
+def _below(root: Stream) -> tuple[str, tuple[Any, ...]]:
+    """The root itself and what stands below it; '0' is the character after '/'."""
+    if not root.stream_id.startswith("execution/"):
+        return "tenant_id = ? AND stream_id = ?", (root.tenant_id, root.stream_id)
+    where = "tenant_id = ? AND (stream_id = ? OR (stream_id > ? AND stream_id < ?))"
+    return where, (root.tenant_id, root.stream_id, root.stream_id + "/", root.stream_id + "0")

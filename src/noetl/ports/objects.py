@@ -1,0 +1,57 @@
+"""ObjectStore: bytes under a key, written once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+__all__ = ["ObjectInfo", "ObjectStore"]
+
+
+class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store knows of an object without reading it."""
+
+    key: str
+    size: int
+    modified_at: str
+    etag: str | None = None
+
+
+class ObjectStore(Protocol):
+    """Named bytes. A reader sees a whole object or none, whatever happens to the writer."""
+
+    async def put(self, key: str, data: bytes | AsyncIterable[bytes], *, overwrite: bool = False) -> bool:
+        """Write the object under `key`; True if this call wrote it, False if the key was taken.
+
+        With `overwrite` False a key that exists keeps its content (create-only). The data may be a
+        stream of any length; it is never held in memory whole. After an error nothing is readable
+        under `key` that was not there before.
+        """
+        ...
+
+    async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
+        """The object's bytes, or the part from `start`. Raises NotFound."""
+        ...
+
+    def stream(self, key: str, *, chunk_bytes: int = 1 << 20) -> AsyncIterator[bytes]:
+        """The object's bytes in chunks of bounded size. Raises NotFound on the first step."""
+        ...
+
+    async def head(self, key: str) -> ObjectInfo | None:
+        """Size and time of the object, or None when there is none."""
+        ...
+
+    def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        """Every object whose key begins with `prefix`, in order of key. Unfinished writes are never listed."""
+        ...
+
+    async def delete(self, key: str) -> bool:
+        """Remove the object; False when there was none."""
+        ...
+
+    async def signed_url(self, key: str, *, expires_in: timedelta) -> str:
+        """An address that reads this one object until it expires. Raises Unavailable where a store cannot sign."""
+        ...

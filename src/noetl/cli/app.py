@@ -1,0 +1,84 @@
+"""The command's front door: it knows the names of all commands and imports none of them.
+
+`noetl --help` must answer at once, so the one-line help of each command stands here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from noetl import __version__
+from noetl.cli.exits import run_guarded
+
+__all__ = ["cli", "main"]
+
+_COMMANDS = {
+    "run": ("run", "Run a playbook here, and wait for its end."),
+    "resume": ("resume", "Go on with an execution that was interrupted."),
+    "status": ("status", "Show what has become of an execution."),
+    "result": ("result", "Show the result of an execution or of a step."),
+    "cancel": ("cancel", "End an execution from outside."),
+    "register": ("register", "Put playbooks into the catalog."),
+    "validate": ("validate", "Check playbooks and subscriptions, and say what to fix."),
+    "graph": ("graph", "Draw a playbook as Mermaid text or SVG."),
+    "schema": ("schema", "Print the JSON Schema that editors complete and check with."),
+    "list": ("list_", "List executions, newest first."),
+    "events": ("events", "Show an execution's events, page by page."),
+    "replay": ("replay", "Rebuild the state as of an event, a position or a time."),
+    "diff": ("diff", "Show what changed between two moments."),
+    "verify": ("verify", "Prove that the log and the live state are what was written."),
+    "import": ("import_", "Bring a log from a file into the ledger."),
+    "export": ("export", "Write an execution's log to a file."),
+    "credential": ("credential", "Store secrets by name, sealed; playbooks refer to them by that name."),
+    "config": ("config", "Show every setting and where it came from."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"noetl.cli.commands.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise click.UsageError(error.message + _suggestion(args[0]), ctx) from None
+
+
+def _suggestion(name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, _COMMANDS, n=1)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+@click.group(
+    cls=_Lazy,
+    epilog="Exit codes: 0 ok, 1 the execution failed, 2 bad usage or input, 3 a dependency is unavailable, "
+    "4 verification found a mismatch.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="noetl %(version)s")
+def cli() -> None:
+    """NoETL runs data pipelines that can be proven."""
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run_guarded(cli, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""One command a file; each has a `command` that the front door loads when it is called."""

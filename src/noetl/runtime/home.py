@@ -1,0 +1,95 @@
+"""The home: one directory that holds everything an embedded installation has.
+
+Deleting it deletes everything and nothing else. What is in it can be looked at with ordinary tools:
+SQLite, JSON, Arrow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from noetl.errors import Corruption, InvalidInput, Unavailable
+
+__all__ = ["Home"]
+
+_KEY_BYTES = 32
+_PRIVATE = 0o700
+_GROUP_AND_OTHERS = 0o077
+
+
+class Home:
+    """Where things are kept. Nothing is created before somebody writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ledger = path / "ledger.db"
+        self.anchor = path / "ledger.anchor"
+        self.payloads = path / "payloads"
+        self.wallet = path / "wallet"
+        self._key_file = self.wallet / "ledger.key"
+
+    def create(self) -> None:
+        """Make the directory and its wallet. Safe when several processes do it at once."""
+        try:
+            self.path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            self.wallet.mkdir(mode=_PRIVATE, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot create the home {self.path}: {error.strerror}", hint="choose another with --home"
+            ) from None
+        if not self.has_ledger() and not self._key_file.exists():
+            try:
+                self._make_key()
+            except OSError as error:
+                raise Unavailable(f"cannot write {self._key_file}: {error.strerror}", hint="check the disk") from None
+
+    def has_ledger(self) -> bool:
+        """True when there is a ledger to open. Raises Corruption when there was one and its file is gone or empty.
+
+        A file without a byte and without an anchor is what a first write leaves that was cut off at once.
+        """
+        if self.ledger.exists() and self.ledger.stat().st_size:
+            return True
+        if self.anchor.exists():
+            raise Corruption(
+                f"{self.ledger} is {'empty' if self.ledger.exists() else 'gone'}, but had events",
+                hint=f"restore it from a backup, or delete {self.anchor.name} to begin anew",
+            )
+        return False
+
+    def mac_key(self) -> bytes | None:
+        """The key that seals the ledger's heads, or None when the wallet has none: then a ledger is unkeyed."""
+        try:
+            text = self._key_file.read_text(encoding="ascii", errors="replace").strip()
+            mode = self._key_file.stat().st_mode
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unavailable(f"cannot read {self._key_file}: {error.strerror}", hint="check its permissions") from None
+        if mode & _GROUP_AND_OTHERS:
+            raise InvalidInput(f"{self._key_file} can be read by others", hint=f"chmod 600 {self._key_file}")
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise InvalidInput(
+                f"{self._key_file} does not hold a key of {_KEY_BYTES} bytes in hex", hint="restore it from a backup"
+            )
+        return key
+
+    def _make_key(self) -> None:
+        """Write the key whole or not at all; of two processes the first one's key stands."""
+        draft = self.wallet / f".ledger.key.{os.getpid()}"
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(handle, secrets.token_hex(_KEY_BYTES).encode() + b"\n")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, self._key_file)
+        draft.unlink()

@@ -1,0 +1,54 @@
+"""python -m benchmarks NAME|all [--json]"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks.append import append, append_step
+from benchmarks.folding import fold
+from benchmarks.harness import Measurement
+from benchmarks.snapshot import snapshot_tail
+from benchmarks.startup import help_
+
+# Each with what it must reach; speed is never asserted in tests, it is read here.
+BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
+    "append": (append, ">= 0.5"),
+    "append_step": (append_step, ">= 0.6"),
+    "fold": (fold, "<= 4"),
+    "snapshot_tail": (snapshot_tail, "<= 0.01"),
+    "help": (help_, "<= 10"),
+}
+
+
+def main() -> int:
+    """Run one benchmark, or all of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=[*BENCHES, "all"])
+    parser.add_argument("--json", action="store_true", help="print one JSON document per benchmark")
+    arguments = parser.parse_args()
+    names = list(BENCHES) if arguments.name == "all" else [arguments.name]
+    for name in names:
+        bench, target = BENCHES[name]
+        found = bench()
+        if arguments.json:
+            print(msgspec.json.encode(found).decode())
+        else:
+            _print(found, target)
+    return 0
+
+
+def _print(found: Measurement, target: str) -> None:
+    print(f"{found.bench:<14} ours {found.ours:>12.4g}  reference {found.reference:>12.4g} {found.unit:<10}"
+          f" ratio {found.ratio:>7.3f}  wanted {target}")  # fmt: skip
+    nested = found.detail.get("row_per_five_events")
+    if nested:
+        print(f"{'':<14} one row per five events: ratio {nested['ratio']:.3f} (wanted <= 0.1), "
+              f"peak {max(nested['full_peak_mb'], found.detail['full_peak_mb']):.0f} MB (wanted < 400)")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,7 +11,7 @@ itself is imported when the first template needs it; plain lookups never do.
     rendering   the rule of each kind of field
     conditions  `when`
     simple      lookups, without Jinja
-    program     everything else: environment, rewrite, filters, judges, methods, operators, functions
+    program     everything else: environment, rewrite, internals, filters, judges, methods, operators, functions
 """
 
 from __future__ import annotations

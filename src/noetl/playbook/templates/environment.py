@@ -17,9 +17,10 @@ from jinja2.utils import missing, pass_context
 
 from noetl.playbook.templates import methods
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
-from noetl.playbook.templates.filters import FILTERS, each
+from noetl.playbook.templates.filters import FILTERS
 from noetl.playbook.templates.functions import FUNCTIONS, Function, Joiner, own_attribute
 from noetl.playbook.templates.host import Host
+from noetl.playbook.templates.internals import INTERNALS, each
 from noetl.playbook.templates.judges import TESTS
 from noetl.playbook.templates.limits import MAX_DEPTH, Budget
 from noetl.playbook.templates.lookup import attribute, item
@@ -28,7 +29,6 @@ from noetl.playbook.templates.plain import hand_over
 from noetl.playbook.templates.text import text_of
 from noetl.playbook.templates.undefined import Lenient, Strict
 from noetl.playbook.templates.views import MISSING, VIEWS
-from noetl.playbook.templates.vocabulary import FILTERS as FILTER_NAMES
 
 __all__ = ["LENIENT", "NATIVE", "STRICT", "RenderContext", "Sandbox"]
 
@@ -120,7 +120,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(
             undefined=undefined, finalize=_print, autoescape=False, optimized=False, keep_trailing_newline=True
         )
-        self.filters = dict(FILTERS)
+        self.filters = {**FILTERS, **INTERNALS}
         self.tests = dict(TESTS)
         self.globals = {}
         self.evaluation = EvalContext(self)
@@ -150,7 +150,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self, name: Any, value: Any, args: Any = None, kwargs: Any = None, context: Any = None, eval_ctx: Any = None
     ) -> Any:
         """A filter that is named in a string, as `map` does."""
-        if not isinstance(name, str) or name not in FILTER_NAMES:
+        if not isinstance(name, str) or name not in FILTERS:
             raise TemplateFailed("there is no such filter")
         context.budget.spend(_INDIRECT)
         return FILTERS[name](context, value, *args, **kwargs)

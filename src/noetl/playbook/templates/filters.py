@@ -1,4 +1,4 @@
-"""The filters, and the small operations that a compiled template performs through the same door.
+"""The filters.
 
 Every filter gets the context first, so none runs while a template is compiled, and each pays for its work. Filters
 that give a sequence give a list: a generator would be empty when it is read again.
@@ -20,16 +20,17 @@ from jinja2 import filters as jinja
 from jinja2.utils import pass_context
 
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
+from noetl.playbook.templates.internals import each
 from noetl.playbook.templates.limits import LENT, MAX_BITS
 from noetl.playbook.templates.methods import join, padded, replace
-from noetl.playbook.templates.operators import OPERATORS, compare, printf, reveal
+from noetl.playbook.templates.operators import OPERATORS, printf, reveal
 from noetl.playbook.templates.text import to_json
 from noetl.playbook.templates.undefined import Lenient
 
 if TYPE_CHECKING:
     from noetl.playbook.templates.environment import RenderContext
 
-__all__ = ["FILTERS", "each"]
+__all__ = ["FILTERS"]
 
 Filter = Callable[..., Any]
 
@@ -100,20 +101,6 @@ def _without_context(apply: Callable[..., Any]) -> Callable[..., Any]:
         return apply(value, *args, **kwargs)
 
     return call
-
-
-def each(context: RenderContext, value: Any, weight: int = 0) -> Any:
-    """What a loop goes through, with a length. `weight` is what a condition on the loop costs for each element."""
-    if isinstance(value, Lenient):
-        value.filtered()
-        return ()
-    value = reveal(value)
-    if isinstance(value, Mapping):
-        value = list(value)
-    if not isinstance(value, (list, tuple, str)):
-        raise TemplateFailed(f"a {type(value).__name__} is not a list")
-    context.budget.spend(1 + len(value) * weight)
-    return value
 
 
 def _count(_: RenderContext, value: Any) -> int:
@@ -312,52 +299,6 @@ def _wordcount(context: RenderContext, value: Any) -> int:
     return len(_WORDS.findall(context.print(value)))
 
 
-# --- What compiled templates do by themselves. The names cannot be written in a template. ----------------------
-
-
-@pass_context
-def _each(context: RenderContext, value: Any, weight: int) -> Any:
-    return each(context, value, weight)
-
-
-@pass_context
-def _step(context: RenderContext, _: Any, weight: int) -> None:
-    context.budget.iterate(weight)
-
-
-@pass_context
-def _concat(context: RenderContext, values: list[Any]) -> str:
-    return join(context, "", map(context.print, values))
-
-
-@pass_context
-def _compare(context: RenderContext, left: Any, signs: tuple[str, ...], *operands: Any) -> Any:
-    result: Any = True
-    for sign, right in zip(signs, operands, strict=True):
-        result = compare(context.budget, sign, left, right)
-        if not result:
-            return result
-        left = right
-    return result
-
-
-@pass_context
-def _cut(context: RenderContext, value: Any, start: Any, stop: Any, step: Any) -> Any:
-    value = reveal(value)
-    if isinstance(value, Lenient):
-        return value
-    if not isinstance(value, str | list | tuple):
-        raise TemplateFailed(f"a {type(value).__name__} cannot be sliced")
-    done = value[start:stop:step]
-    context.budget.take(done)
-    return done
-
-
-@pass_context
-def _nothing(context: RenderContext, _: Any) -> Any:
-    return context.environment.undefined("an if without else gave no value")
-
-
 FILTERS: dict[str, Filter] = {
     "abs": _filter(_without_context(abs)),
     "b64encode": _filter(_b64encode),
@@ -409,10 +350,4 @@ FILTERS: dict[str, Filter] = {
     "urlencode": _filter(_urlencode),
     "wordcount": _filter(_wordcount),
     "wordwrap": _filter(_wordwrap),
-    "each!": _each,
-    "step!": _step,
-    "concat!": _concat,
-    "compare!": _compare,
-    "cut!": _cut,
-    "nothing!": _nothing,
 }

@@ -36,8 +36,9 @@ def _through_jinja(text: str) -> frozenset[Path]:
 
     tree = parse(text)
     judge(tree)
-    roots = meta.find_undeclared_variables(tree)
-    return frozenset(path for path in _paths_in(tree) if path[0] in roots)
+    found = _paths_in(tree)
+    roots = meta.find_undeclared_variables(tree)  # this folds constants in the tree, so it comes last
+    return frozenset(path for path in found if path[0] in roots)
 
 
 def _paths_in(tree: nodes.Node) -> set[Path]:

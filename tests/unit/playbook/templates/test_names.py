@@ -34,6 +34,7 @@ from tests.unit.playbook.templates.strategies import names as any_names
         ("{% for r in a if r.c > b.d %}{{ r }}{% endfor %}", {("a",), ("b", "d")}),
         ("{% set y = a.b %}{{ y.c }}", {("a", "b")}),
         ("{% macro m(p) %}{{ p.q }}{{ a.b }}{% endmacro %}{{ m(c) }}", {("a", "b"), ("c",)}),
+        ("{{ 1 == 't' == a.b or true or c }}", {("a", "b"), ("c",)}),
         ("{{ now() }}", {("now",)}),
         ("{{ keychain.api.token }}", {("keychain", "api", "token")}),
     ],

@@ -1,0 +1,98 @@
+"""The slice of context a command carries: just the names that its templates use.
+
+It is recorded with the command, so that a second delivery, in whatever process, sees what the first saw.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from noetl.engine.control import Control
+from noetl.engine.scope import Known, Scope
+from noetl.kernel.event import Json
+from noetl.playbook import templates
+from noetl.playbook.document import Playbook, Step
+
+__all__ = ["names_used", "slice_for"]
+
+_CONTEXT_WORD = re.compile(r"\bcontext\b")
+
+
+def slice_for(playbook: Playbook, step: Step, control: Control, known: Known, sender: str | None) -> Json:
+    """What the tasks of a step may read of the execution: parts of workload and ctx, and step results."""
+    used = names_used(playbook, step)
+    everything = "context" in used
+    scope = Scope(control, known)
+    ended = [name for name, state in control.steps.items() if state.state == "ended"]
+    visible = [name for name in ended if name != step.name]  # what the last run has left is cleared by this one
+    steps = {name: _result(control, scope, name) for name in visible if everything or name in used}
+    found: Json = {
+        "workload": _part(control.workload, used, "workload", everything),
+        "ctx": _part(control.ctx, used, "ctx", everything),
+        "steps": steps,
+        "step": control.steps[step.name].scratch if "step" in used and step.name in control.loops else {},
+    }
+    if sender is not None and sender in ended and used & {"result", "response", "output", "event", "error"}:
+        found["sender"] = {"step": sender, **_result(control, scope, sender)}
+    return {name: value for name, value in found.items() if value}
+
+
+def names_used(playbook: Playbook, step: Step) -> frozenset[str]:
+    """The root names that a step's tasks may look up. Code that mentions `context` may read anything."""
+    return _names_used(_key(playbook, step), tuple(_texts(playbook, step)))
+
+
+@lru_cache(maxsize=4096)
+def _names_used(_: str, texts: tuple[str, ...]) -> frozenset[str]:
+    found: set[str] = set()
+    for text in texts:
+        if templates.is_template(text) and templates.check(text) is None:
+            found |= templates.names(text)
+        if _CONTEXT_WORD.search(text):
+            found.add("context")
+    return frozenset(found)
+
+
+def _key(playbook: Playbook, step: Step) -> str:
+    return f"{playbook.path}/{step.name}"
+
+
+def _texts(playbook: Playbook, step: Step) -> Iterable[str]:
+    tasks = list(step.tasks)
+    tasks += [entry.task for entry in playbook.workbook.values() if any(task.kind == "workbook" for task in tasks)]
+    parts: list[Any] = [step.input, step.timeout, [entry.fields for entry in playbook.keychain]]
+    for task in tasks:
+        parts += [task.input, task.fields, task.auth, task.set, task.timeout]
+        for rule in task.rules:
+            parts += [rule.when, rule.set, rule.attempts, rule.delay]
+    yield from _strings(parts)
+
+
+def _strings(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(item)
+
+
+def _part(layer: Json, used: frozenset[str], whole: str, everything: bool) -> Json:
+    if everything or whole in used:
+        return layer
+    return {name: value for name, value in layer.items() if name in used}
+
+
+def _result(control: Control, scope: Scope, step: str) -> Json:
+    state = control.steps[step]
+    found: Json = {"outcome": state.outcome, "value": scope.raw_result(step)}
+    if "reference" in state.result:
+        found["reference"] = state.result["reference"]
+    if state.kind == "http":
+        found["http"] = True
+    return found

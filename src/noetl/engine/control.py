@@ -1,0 +1,219 @@
+"""Control state: where the tokens are, what is in flight, what each step has left behind.
+
+It is rebuilt from the execution's own stream and nothing else. Decisions are not repeated: which arc was
+taken, which token was parked or released stands in the events as moves, and applying a move is all that
+happens here. So a log replays the same under an engine that has learned to decide differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.kernel.event import Json
+
+__all__ = [
+    "CommandState",
+    "Control",
+    "LoopState",
+    "Move",
+    "StepState",
+    "Token",
+    "add_assignments",
+    "apply_assignments",
+    "apply_moves",
+    "assign",
+]
+
+
+class Token(msgspec.Struct):
+    """A marker of control. `groups` are the fan-outs it belongs to, outermost first."""
+
+    step: str
+    groups: tuple[str, ...] = ()
+    state: str = "running"
+    sender: str | None = None
+
+
+class StepState(msgspec.Struct):
+    """What the last run of a step has come to."""
+
+    run: int = 0
+    kind: str = ""
+    state: str = "running"
+    entered: bool = False
+    outcome: str = "ok"
+    event_name: str = "call.done"
+    result: Json = {}
+    result_event: int = 0
+    error: Json | None = None
+    output: Json = {}
+    scratch: Json = {}
+    barren_epochs: int = 0
+
+
+class CommandState(msgspec.Struct):
+    """A command in flight."""
+
+    step: str
+    run: int
+    kind: str
+    index: int | None = None
+    child: int | None = None
+    suspended: bool = False
+
+
+class LoopState(msgspec.Struct):
+    """An epoch in flight. Finished iterations are counts; their results are in the log."""
+
+    epoch: int
+    total: int
+    max_in_flight: int
+    next_index: int = 0
+    in_flight: int = 0
+    success: int = 0
+    failed: int = 0
+    first_error_index: int | None = None
+    first_error: Json | None = None
+    stopped: bool = False
+
+
+class Move(msgspec.Struct, omit_defaults=True):
+    """One thing that happened to tokens."""
+
+    op: str
+    token: str = ""
+    step: str = ""
+    groups: tuple[str, ...] = ()
+    merged: tuple[str, ...] = ()
+    sender: str | None = None
+    group: str = ""
+    origin: str = ""
+
+
+class Control(msgspec.Struct, kw_only=True):
+    """Everything the engine needs to decide."""
+
+    execution_id: int
+    path: str = ""
+    workload: Json = {}
+    ctx: Json = {}
+    tokens: dict[str, Token] = {}
+    groups: dict[str, str] = {}
+    steps: dict[str, StepState] = {}
+    commands: dict[int, CommandState] = {}
+    loops: dict[str, LoopState] = {}
+    parent_execution_id: int | None = None
+    next_number: int = 1
+    failure: Json | None = None
+    failed_step: str | None = None
+    last_step: str | None = None
+    final_started: bool = False
+    ended: str | None = None
+    version: int = 0
+
+    def members(self, group: str) -> list[str]:
+        """The live tokens of a group."""
+        return [name for name, token in self.tokens.items() if group in token.groups]
+
+    def parked_at(self, step: str) -> list[str]:
+        """The tokens that wait at a step."""
+        return [name for name, token in self.tokens.items() if token.state == "parked" and token.step == step]
+
+    def settle(self, ids: Mapping[int, int]) -> None:
+        """The ledger has stamped a decision: places in it become event ids."""
+        self.commands = {ids.get(name, name): command for name, command in self.commands.items()}
+        for state in self.steps.values():
+            state.result_event = ids.get(state.result_event, state.result_event)
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in flight."""
+        return not self.commands
+
+
+def assign(scope: Json, path: str, value: Any) -> Json:
+    """The mapping with a dotted path set, inner mappings made as needed.
+
+    Nothing is changed in place: the same values stand in recorded events, in the workload and in results.
+    """
+    name, dot, rest = path.partition(".")
+    if dot:
+        found = scope.get(name)
+        value = assign(found if isinstance(found, dict) else {}, rest, value)
+    return {**scope, name: value}
+
+
+def add_assignments(earlier: Json, later: Json) -> Json:
+    """What two rounds of assignments come to, in a form that gives the same in whatever order it is applied.
+
+    A log may bring the keys back sorted, so no key is left that lies inside another one: a write to
+    `ctx.a` swallows earlier ones to `ctx.a.b`, and a later one to `ctx.a.b` goes into the value of `ctx.a`.
+    """
+    found = dict(earlier)
+    for key, value in later.items():
+        outer = next((name for name in found if key.startswith(f"{name}.")), None)
+        if outer is not None:
+            whole = found[outer]
+            found[outer] = assign(whole if isinstance(whole, dict) else {}, key[len(outer) + 1 :], value)
+            continue
+        found = {name: kept for name, kept in found.items() if not name.startswith(f"{key}.")}
+        found[key] = value
+    return found
+
+
+def apply_moves(control: Control, moves: list[Move]) -> None:
+    """Carry out what was decided about tokens."""
+    for move in moves:
+        _MOVES[move.op](control, move)
+
+
+def apply_assignments(control: Control, step: str | None, values: Mapping[str, Any]) -> None:
+    """Assign what a `set` recorded: `ctx.k` for the execution, `step.k` for the run of a step."""
+    for name, value in values.items():
+        scope, _, path = name.partition(".")
+        if scope == "ctx" and path:
+            control.ctx = assign(control.ctx, path, value)
+        elif scope == "step" and path and step in control.steps:
+            control.steps[step].scratch = assign(control.steps[step].scratch, path, value)
+
+
+def _enter(control: Control, move: Move) -> None:
+    for name in move.merged:
+        control.tokens.pop(name, None)
+    control.tokens[move.token] = Token(move.step, move.groups, "running", move.sender)
+    control.next_number += 1
+
+
+def _park(control: Control, move: Move) -> None:
+    control.tokens[move.token] = Token(move.step, move.groups, "parked", move.sender)
+    control.next_number += 1
+
+
+def _leave(control: Control, move: Move) -> None:
+    control.tokens.pop(move.token, None)
+
+
+def _regroup(control: Control, move: Move) -> None:
+    control.tokens[move.token].groups = move.groups
+
+
+def _open_group(control: Control, move: Move) -> None:
+    control.groups[move.group] = move.origin
+    control.next_number += 1
+
+
+def _close_group(control: Control, move: Move) -> None:
+    control.groups.pop(move.group, None)
+
+
+_MOVES = {
+    "enter": _enter,
+    "park": _park,
+    "leave": _leave,
+    "regroup": _regroup,
+    "open": _open_group,
+    "close": _close_group,
+}

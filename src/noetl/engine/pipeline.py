@@ -1,0 +1,391 @@
+"""The task-pipeline interpreter: which task runs next, with what, and when it is over.
+
+It does no work itself. Whoever drives it (a worker, a Spark executor, a simulation) runs what it is
+asked to run and says what came of it. So all of them give a pipeline the same meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.engine.control import add_assignments, assign
+from noetl.engine.outcome import error_view, failure
+from noetl.engine.scope import IDENTITY
+from noetl.errors import InvalidInput, NoetlError
+from noetl.kernel.event import Json
+from noetl.playbook import templates
+from noetl.playbook.bounds import DELAY
+from noetl.playbook.document import Rule, Step, Task
+from noetl.playbook.templates import Host, ResultView, Views
+from noetl.settings import parse_duration
+
+__all__ = ["Ended", "Pipeline", "RunTask", "TaskOutcome", "Wait"]
+
+MOST_JUMPS = 100_000
+MOST_WARNINGS = 100
+
+RenderingOf = Callable[[str], Mapping[str, str]]
+
+
+class RunTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task to be run now, rendered."""
+
+    task: Task
+    input: Json
+    fields: Json
+    auth: Any
+    timeout: float | None
+    attempt: int
+    visit: int
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do for so long; then ask `resume`."""
+
+    seconds: float
+
+
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a task."""
+
+    result: Any = None
+    error: Json | None = None
+    extra: Json = {}
+    duration_ms: int = 0
+    reference: Json | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline is over: its result, and what it assigned to the execution and the step."""
+
+    result: Any
+    error: Json | None
+    failed_task: str | None
+    assigned: Json
+    output: Json = {}
+    """What the last task adds to the `output` of the step: `meta`, `http`, `pg`, `py`."""
+    warnings: tuple[str, ...] = ()
+    """Templates that failed where that is not an error."""
+
+
+Next = RunTask | Wait | Ended
+_Step = RunTask | Wait | Ended | TaskOutcome
+"""A task that cannot be rendered has its outcome without being run."""
+
+
+class Pipeline:
+    """One run of a step's tasks.
+
+    `outer` are the names from outside: iteration, step results, and `ctx` and `workload` as mappings. Their
+    keys are found as bare names without standing in `outer` themselves; a key that does would hide what
+    the pipeline itself writes to `ctx`.
+    """
+
+    def __init__(
+        self, step: Step, outer: Mapping[str, Any], rendering_of: RenderingOf, host: Host, default_timeout: Any = None
+    ) -> None:
+        self._step = step
+        self._tasks = step.tasks
+        self._places = {task.name: place for place, task in enumerate(step.tasks)}
+        self._outer = dict(outer)
+        self._rendering_of = rendering_of
+        self._host = host
+        self._default_timeout = default_timeout
+        self._workload = _mapping(self._outer.get("workload"))
+        self._ctx = _mapping(self._outer.get("ctx"))
+        self._scratch = _mapping(self._outer.get("step"))
+        self._iter = _mapping(self._outer.get("iter"))
+        iteration = (step.loop.iterator, "loop", "loop_index") if step.loop is not None else ()
+        self._foremost = {name: self._outer[name] for name in (*iteration, *IDENTITY) if name in self._outer}
+        self._input: Json = {}
+        self._own: Json = {}
+        self._results: Json = {}
+        self._outcomes: dict[str, str] = {}
+        self._previous: Any = None
+        self._assigned: Json = {}
+        self._written: Json = {}
+        self._place = 0
+        self._attempts: dict[str, int] = {}
+        self._visits: dict[str, int] = {}
+        self._jumps = 0
+        self._last: str | None = None
+        self._last_good: str | None = None
+        self._last_output: Json = {}
+        self._warnings: list[str] = []
+
+    def begin(self) -> Next:
+        """The first task."""
+        return self._follow(self._visit(0))
+
+    def resume(self) -> Next:
+        """After a wait: the same task again."""
+        return self._follow(self._attempt())
+
+    def outcome(self, said: TaskOutcome) -> Next:
+        """The task that was asked for has ended like this."""
+        return self._follow(said)
+
+    def _follow(self, step: _Step) -> Next:
+        while isinstance(step, TaskOutcome):
+            step = self._judge(step)
+        return step
+
+    def _judge(self, said: TaskOutcome) -> _Step:
+        task = self._tasks[self._place]
+        output = self._output(said)
+        rule = self._rule(task, output)
+        if rule is not None and rule.set:
+            self._assign(rule.set, output, said, task_level=False)
+        do = rule.do if rule is not None else ("continue" if said.error is None else "fail")
+        if do == "retry":
+            return self._retry(rule, said)  # type: ignore[arg-type]  # only a rule says retry
+        if do == "fail":
+            error = said.error or failure("POLICY_FAIL", f"a rule of task '{task.name}' failed it")
+            return self._fail(task, said, error)
+        return self._leave(task, said, output, do, rule)
+
+    def _visit(self, place: int) -> _Step:
+        self._place = place
+        name = self._tasks[place].name
+        self._visits[name] = self._visits.get(name, 0) + 1
+        return self._attempt()
+
+    def _attempt(self) -> _Step:
+        task = self._tasks[self._place]
+        self._attempts[task.name] = self._attempts.get(task.name, 0) + 1
+        try:
+            return self._rendered(task)
+        except templates.TemplateError as error:
+            return TaskOutcome(error=failure(error.code, f"task '{task.name}': {error}", kind="schema"))
+        except NoetlError as error:
+            return TaskOutcome(error=failure("INVALID", f"task '{task.name}': {error}", kind="schema"))
+
+    def _rendered(self, task: Task) -> RunTask:
+        self._input = {}
+        given = self._input = self._kept({**task.input, **self._step.input}, self._names())
+        names = self._names()
+        how = self._rendering_of(task.kind)
+        fields = {name: self._field(value, names, how.get(name, "lenient")) for name, value in task.fields.items()}
+        timeout = task.timeout if task.timeout is not None else self._default_timeout
+        if timeout is not None:
+            timeout = float(parse_duration(templates.render_value(timeout, names, host=self._host)))
+        return RunTask(
+            task=task,
+            input=given,
+            fields=fields,
+            auth=None if task.auth is None else templates.render_strict(task.auth, names, host=self._host),
+            timeout=timeout,
+            attempt=self._attempts[task.name],
+            visit=self._visits[task.name],
+        )
+
+    def _field(self, value: Any, names: Mapping[str, Any], how: str) -> Any:
+        if how == "raw":
+            return value
+        if how == "strict":
+            return templates.render_strict(value, names, host=self._host)
+        if how == "code":
+            texts = value if isinstance(value, list) else [value]
+            code = [
+                templates.render_code(text, names, host=self._host) if isinstance(text, str) else text for text in texts
+            ]
+            return code if isinstance(value, list) else code[0]
+        return self._kept(value, names)
+
+    def _kept(self, value: Any, names: Mapping[str, Any]) -> Any:
+        """A lenient field: a template that raises keeps its raw text."""
+        kept = templates.render_or_keep(value, names, host=self._host)
+        for problem in kept.problems:
+            self._warn(f"task '{self._tasks[self._place].name}': {problem}")
+        return kept.value
+
+    def _warn(self, text: str) -> None:
+        if len(self._warnings) < MOST_WARNINGS:
+            self._warnings.append(text)
+
+    def _names(self, output: Json | None = None) -> dict[str, Any]:
+        """Names in the order of the language reference, 6.1; what comes later in the literal wins."""
+        task = self._tasks[self._place]
+        views = {name: self._view(name) for name in self._results}
+        ended: Json = {}
+        if output is not None:
+            view = ResultView(output["response"], output["status"], http=task.kind == "http")
+            ended = {"output": output, "result": view, "response": view, "error": output["error"]}
+        return {
+            **self._workload,
+            **self._ctx,
+            **self._outer,
+            "ctx": self._ctx,
+            "step": self._scratch,
+            **ended,
+            **views,
+            **self._own,
+            "results": Views(views),
+            "_task": task.name,
+            "_attempt": self._attempts.get(task.name, 0),
+            "_prev": self._previous_view(),
+            **self._input,
+            "input": self._input,
+            "iter": self._iter,
+            **self._foremost,
+        }
+
+    def _previous_view(self) -> ResultView | None:
+        if self._last_good is None:
+            return None
+        return ResultView(self._previous, http=self._tasks[self._places[self._last_good]].kind == "http")
+
+    def _view(self, task: str) -> ResultView:
+        kind = self._tasks[self._places[task]].kind
+        return ResultView(self._results[task], self._outcomes[task], http=kind == "http")
+
+    def _output(self, said: TaskOutcome) -> Json:
+        return {
+            **self._about(said),
+            "status": "ok" if said.error is None else "error",
+            "data": said.result,
+            "ref": said.reference,
+            "error": said.error,
+            "response": said.result,
+        }
+
+    def _about(self, said: TaskOutcome) -> Json:
+        attempt = self._attempts[self._tasks[self._place].name]
+        return {**said.extra, "meta": {"attempt": attempt, "duration_ms": said.duration_ms}}
+
+    def _rule(self, task: Task, output: Json) -> Rule | None:
+        names = self._names(output)
+        for rule in task.rules:
+            if rule.when is None or templates.condition(rule.when, names, host=self._host)[0]:
+                return rule
+        return None
+
+    def _retry(self, rule: Rule, said: TaskOutcome) -> _Step:
+        names = self._names(self._output(said))
+        task = self._tasks[self._place]
+        done = self._attempts[task.name]
+        if done >= self._number(float, rule.attempts, names, 3):
+            return self._fail(
+                task, said, said.error or failure("POLICY_FAIL", f"task '{task.name}' used up its attempts")
+            )
+        delay = None if rule.delay is None else self._number(DELAY.read, rule.delay, names, 0)
+        seconds = _delay(rule.backoff, delay, done)
+        return Wait(seconds) if seconds > 0 else self._attempt()
+
+    def _number(self, read: Callable[[Any], float], value: Any, names: Mapping[str, Any], default: float) -> float:
+        """A number of a rule, rendered; what is no number gives the default."""
+        try:
+            number = read(templates.render_value(value, names, host=self._host))
+        except (ValueError, TypeError, OverflowError, InvalidInput) as problem:
+            self._warn(f"a rule of task '{self._tasks[self._place].name}': {problem}")
+            return default
+        return number if math.isfinite(number) else default
+
+    def _leave(self, task: Task, said: TaskOutcome, output: Json, do: str, rule: Rule | None) -> _Step:
+        """The attempts of a task begin anew once it is left with success; a polled one is not done by succeeding."""
+        self._keep(task, said)
+        if task.set:
+            self._assign(task.set, output, said, task_level=True)
+        if said.error is None:
+            self._attempts[task.name] = 0
+        if do == "break":
+            return self._end("break", None, None)
+        if do == "jump":
+            return self._jump(rule.to if rule else None, task)
+        following = self._place + 1
+        return self._visit(following) if following < len(self._tasks) else self._end("ok", None, None)
+
+    def _jump(self, to: str | None, task: Task) -> _Step:
+        self._jumps += 1
+        if self._jumps > MOST_JUMPS:
+            return self._end(
+                "failed", failure("JUMP_LIMIT", f"the pipeline jumped more than {MOST_JUMPS} times"), task.name
+            )
+        if to in ("previous", "prev"):
+            return self._visit(max(0, self._place - 1))
+        return self._visit(self._places[to or task.name])
+
+    def _fail(self, task: Task, said: TaskOutcome, error: Json) -> Ended:
+        self._keep(task, msgspec.structs.replace(said, error=error))
+        return self._end("failed", error, task.name)
+
+    def _keep(self, task: Task, said: TaskOutcome) -> None:
+        failed = said.error is not None
+        value = error_view(said.result, said.error) if said.error is not None else said.result
+        self._results[task.name] = value
+        self._outcomes[task.name] = "error" if failed else "ok"
+        self._last = task.name
+        self._last_output = self._about(said)
+        if not failed:
+            self._last_good, self._previous = task.name, said.result
+
+    def _assign(self, values: Json, output: Json, said: TaskOutcome, *, task_level: bool) -> None:
+        """All values are rendered against the state before, then assigned together; one that fails is left out."""
+        names = self._names(output)
+        raw = said.result if said.error is None else error_view(said.result, said.error)
+        rendered: Json = {}
+        for key, value in values.items():
+            try:
+                if task_level:
+                    rendered[key] = templates.render_task_set(value, names, raw, host=self._host)
+                else:
+                    rendered[key] = templates.render_value(value, names, host=self._host)
+            except templates.TemplateError as problem:
+                self._warn(f"set {key} of task '{self._tasks[self._place].name}': {problem}")
+        for key, value in rendered.items():
+            self._write(key, value, task_level)
+
+    def _write(self, key: str, value: Any, task_level: bool) -> None:
+        scope, dot, path = key.partition(".")
+        if not dot and task_level:
+            self._own[key] = value
+        elif not dot or scope == "ctx":
+            path = path if dot else key
+            self._ctx = assign(self._ctx, path, value)
+            self._assigned = add_assignments(self._assigned, {f"ctx.{path}": value})
+            name = path.partition(".")[0]
+            self._written[name] = self._ctx[name]
+        elif scope == "iter":
+            self._iter = assign(self._iter, path, value)
+        elif scope == "step":
+            self._scratch = assign(self._scratch, path, value)
+            self._assigned = add_assignments(self._assigned, {key: value})
+
+    def _end(self, status: str, error: Json | None, failed_task: str | None) -> Ended:
+        last = self._results.get(self._last) if self._last is not None else None
+        return Ended(
+            result=self._whole_result(status, error, failed_task, last) if self._step.pipeline else last,
+            error=error,
+            failed_task=failed_task,
+            assigned=self._assigned,
+            output=self._last_output,
+            warnings=tuple(self._warnings),
+        )
+
+    def _whole_result(self, status: str, error: Json | None, failed_task: str | None, last: Any) -> Json:
+        """The result of a pipeline (5.5): the last task's own fields win, but for a few."""
+        result: Json = {"status": status}
+        if error is not None:
+            result |= {"error": error, "failed_task": failed_task}
+        result |= last if isinstance(last, dict) else {"data": last}
+        result |= {"_prev": self._previous, "results": self._results, "ctx": self._written}
+        if error is not None:
+            result["status"] = status
+        return result
+
+
+def _mapping(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _delay(backoff: str, delay: float | None, retry: int) -> float:
+    """The wait before retry number `retry`, counted from 1."""
+    if backoff == "linear":
+        return (1.0 if delay is None else delay) * retry
+    if backoff == "exponential":
+        return float((1.0 if delay is None else delay) * 2 ** min(retry - 1, 62))
+    return delay or 0.0

@@ -1,0 +1,104 @@
+"""What every tool is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from noetl.kernel.event import Json
+
+__all__ = ["Call", "Outcome", "Rendering", "Tool", "failed", "ok"]
+
+Rendering = Literal["lenient", "strict", "code", "raw"]
+"""How a field's templates are treated (DSL 8): a raw field is handed over as written."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of one task, with everything rendered and every secret resolved."""
+
+    kind: str
+    input: Json = {}
+    fields: Json = {}
+    auth: Any = None
+    """Credential data by alias, or the data of the one credential the task names."""
+    timeout: float | None = None
+    effect_key: str = ""
+    execution_id: str = ""
+    step: str = ""
+    task: str = ""
+    attempt: int = 1
+    context: Json = {}
+    """For code that asks for it: workload, ctx, step results and identity."""
+    directory: Path = Path()
+    """Where relative paths of this call begin."""
+    scratch: Path = Path()
+    """A directory of the execution's own, for databases and large bodies."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a call. The tool alone decides whether it is an error."""
+
+    result: Any = None
+    error: Json | None = None
+    extra: Json = {}
+    """`http`, `pg` or `py`, as the language reference gives them."""
+    logs: str = ""
+    """What the call printed."""
+
+    @property
+    def status(self) -> str:
+        """`ok` or `error`."""
+        return "ok" if self.error is None else "error"
+
+
+class Tool(Protocol):
+    """A kind of task."""
+
+    kind: str
+    rendering: Mapping[str, Rendering]
+    """Fields that are not rendered leniently."""
+    required: tuple[tuple[str, ...], ...]
+    """Groups of fields of which one must be there, else FIELD_MISSING."""
+
+    def side_effecting(self, fields: Json) -> bool:
+        """Whether running it again could be noticed by somebody."""
+        ...
+
+    async def run(self, call: Call) -> Outcome:
+        """Do it. Every failure is an outcome; only a fault of our own may raise."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of processes, pools and connections."""
+        ...
+
+
+def ok(result: Any, **extra: Any) -> Outcome:
+    """A call that worked."""
+    return Outcome(result=result, extra=extra)
+
+
+def failed(
+    kind: str,
+    code: str,
+    message: str,
+    *,
+    retryable: bool | None = None,
+    result: Any = None,
+    extra: Json | None = None,
+    logs: str = "",
+    **more: Any,
+) -> Outcome:
+    """A call that did not. Whether it may be retried follows from its kind unless said otherwise (DSL 7.3)."""
+    again = kind in _RETRYABLE if retryable is None else retryable
+    error: Json = {"kind": kind, "code": code, "message": message, "retryable": again, **more}
+    return Outcome(result=result, error=error, extra=extra or {}, logs=logs)
+
+
+_RETRYABLE = frozenset(
+    {"connection", "timeout", "rate_limit", "server_error", "db_connection", "db_deadlock", "db_timeout",
+     "missing_reference"}
+)  # fmt: skip

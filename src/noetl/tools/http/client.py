@@ -1,0 +1,175 @@
+"""Connections: kept warm, bounded, and never opened to an address that is blocked."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
+
+from noetl.payloads.blocking import in_thread, regroup, storage_errors
+from noetl.tools.http.addresses import BlockedAddress, is_blocked_address, is_blocked_host
+from noetl.tools.http.answer import Answer, LargeBody
+from noetl.tools.http.limits import Limits
+from noetl.tools.http.request import Request
+
+__all__ = ["Client", "TooLarge", "TooManyRedirects"]
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 10
+_CHUNK = 1 << 16
+_OF_A_BODY = frozenset({"content-type", "content-encoding", "content-language"})
+
+
+class TooLarge(Exception):
+    """The body passed what may be stored."""
+
+
+class TooManyRedirects(Exception):
+    """They lead in a circle, or nearly."""
+
+    def __init__(self) -> None:
+        super().__init__("the redirects do not come to an end")
+
+
+class Client:
+    """The connections of one event loop."""
+
+    def __init__(self, limits: Limits, *, allow_link_local: bool, resolver: AbstractResolver | None = None) -> None:
+        self._limits = limits
+        self._guarded = not allow_link_local
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=limits.connections,
+                limit_per_host=limits.per_host,
+                keepalive_timeout=limits.keep_alive,
+                resolver=resolver,
+                socket_factory=self._socket,
+            ),
+            # Tasks share nothing: a cookie that one of them was given is not for the next.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            headers={"User-Agent": "noetl"},
+        )
+
+    async def send(self, request: Request, scratch: Path) -> Answer:
+        """Send it, follow where it is allowed to, and read the answer to its end."""
+        started = time.monotonic()
+        async with await self._final(request) as response:
+            headers = _headers(response)
+            body = await self._read(response, scratch)
+            return Answer(
+                status=response.status,
+                reason=response.reason or "",
+                headers=headers,
+                url=request.public if str(response.url) == request.url else str(response.url),
+                body=body,
+                charset=response.charset,
+                elapsed=round(time.monotonic() - started, 6),
+            )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.session.close()
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        """Called with what is about to be connected to: after DNS, and for plain addresses and redirects alike."""
+        family, kind, protocol, _, place = address
+        if self._guarded and is_blocked_address(str(place[0])):
+            raise BlockedAddress
+        return socket.socket(family, kind, protocol)
+
+    async def _final(self, request: Request) -> aiohttp.ClientResponse:
+        url, method, headers, body = URL(request.url, encoded=True), request.method, dict(request.headers), request.body
+        for _ in range(_MOST_REDIRECTS + 1):
+            if self._guarded and is_blocked_host(url.host or ""):
+                raise BlockedAddress
+            response = await self.session.request(
+                method, url, headers=headers, data=body, allow_redirects=False, ssl=request.verify
+            )
+            target = _target(response, url) if request.follow else None
+            if target is None:
+                return response
+            response.release()
+            left_out = request.private if target.origin() != url.origin() else frozenset()
+            if _becomes_get(response.status, method):
+                method, body, left_out = "GET", None, left_out | _OF_A_BODY
+            headers = {name: value for name, value in headers.items() if name.lower() not in left_out}
+            url = target
+        raise TooManyRedirects
+
+    async def _read(self, response: aiohttp.ClientResponse, scratch: Path) -> bytes | LargeBody:
+        pieces = response.content.iter_chunked(_CHUNK)
+        held = bytearray()
+        async for piece in pieces:
+            held += piece
+            if len(held) > self._limits.in_memory:
+                return await self._spill(_following(bytes(held), pieces), response, scratch)
+        return bytes(held)
+
+    async def _spill(self, pieces: AsyncIterator[bytes], response: aiohttp.ClientResponse, scratch: Path) -> LargeBody:
+        """Write the body to a file, piece by piece; the file is gone again if that does not end well."""
+        digest, size = hashlib.sha256(), 0
+        with storage_errors(scratch):
+            descriptor, name = await in_thread(_new_file, scratch)
+        try:
+            with storage_errors(Path(name)), os.fdopen(descriptor, "wb") as file:
+                async for piece in regroup(pieces):
+                    size += len(piece)
+                    if size > self._limits.in_file:
+                        raise TooLarge(f"the body is larger than {self._limits.in_file} bytes")
+                    await in_thread(_write, file, digest, piece)
+        except BaseException:
+            await in_thread(Path(name).unlink, missing_ok=True)
+            raise
+        content_type = response.headers.get("Content-Type", "")
+        return LargeBody(path=name, bytes=size, sha256=digest.hexdigest(), content_type=content_type)
+
+
+def _new_file(scratch: Path) -> tuple[int, str]:
+    scratch.mkdir(parents=True, exist_ok=True)
+    return tempfile.mkstemp(dir=scratch, prefix="http-", suffix=".body")
+
+
+def _write(file: BinaryIO, digest: hashlib._Hash, piece: bytes) -> None:
+    digest.update(piece)
+    file.write(piece)
+
+
+async def _following(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """By lower-case name; a header that came several times is one, as HTTP allows."""
+    found: dict[str, str] = {}
+    for name, value in response.headers.items():
+        key = name.lower()
+        found[key] = f"{found[key]}, {value}" if key in found else value
+    return found
+
+
+def _becomes_get(status: int, method: str) -> bool:
+    """What browsers do: 303 always, 301 and 302 for a POST; 307 and 308 never."""
+    return method != "HEAD" if status == 303 else method == "POST" and status in (301, 302)
+
+
+def _target(response: aiohttp.ClientResponse, url: URL) -> URL | None:
+    location = response.headers.get("Location")
+    if response.status not in _REDIRECTS or not location:
+        return None
+    try:
+        target = url.join(URL(location))
+        return target.with_fragment(None) if target.scheme in ("http", "https") and target.host else None
+    except ValueError:
+        return None

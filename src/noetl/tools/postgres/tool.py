@@ -1,0 +1,129 @@
+"""The postgres kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from noetl.kernel.event import Json
+from noetl.tools.base import Call, Outcome, Rendering, failed
+from noetl.tools.postgres.credential import CONNECTION_FIELDS, Place, PoolSize, place_of, pool_of
+from noetl.tools.sql import SQL_FIELDS, SQL_RENDERING, statements_of
+from noetl.tools.values import BadField, Refused, truth
+
+if TYPE_CHECKING:
+    from noetl.tools.postgres.pool import Connection, Pool
+    from noetl.tools.postgres.statements import Work
+
+__all__ = ["PostgresTool"]
+
+# The server ends a statement by itself and says so; we wait a little longer before we do.
+_GRACE = 0.5
+_MOST_LOG = 64 * 1024
+
+_Key = tuple[asyncio.AbstractEventLoop, str, PoolSize]
+
+
+class PostgresTool:
+    """Runs SQL. Connections are kept per credential and shared by all calls of an event loop."""
+
+    kind = "postgres"
+    rendering: Mapping[str, Rendering] = SQL_RENDERING
+    required: tuple[tuple[str, ...], ...] = (SQL_FIELDS,)
+
+    def __init__(self, *, max_pools: int = 64) -> None:
+        self._max_pools = max_pools
+        self._pools: dict[_Key, Pool] = {}
+
+    def side_effecting(self, fields: Json) -> bool:
+        """Always: a SELECT may call a function that writes."""
+        return True
+
+    async def run(self, call: Call) -> Outcome:
+        """Run the statements of the task."""
+        try:
+            place, size = place_of(call.auth), pool_of(call.fields.get("pool"))
+            work = await _work_of(call)
+        except Refused as error:
+            return error.outcome
+        logs: list[str] = []
+        try:
+            limit = call.timeout + _GRACE if call.timeout else None
+            async with asyncio.timeout(limit):
+                return await self._perform(place, size, work, logs)
+        except TimeoutError:
+            from noetl.tools.postgres.faults import timeout_fault
+
+            return timeout_fault(call.timeout, "".join(logs))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        while self._pools:
+            await self._pools.popitem()[1].close()
+
+    async def _perform(self, place: Place, size: PoolSize | None, work: Work, logs: list[str]) -> Outcome:
+        import psycopg
+
+        from noetl.tools.postgres.faults import StatementFailed, connection_fault, fault
+        from noetl.tools.postgres.pool import PoolExhausted
+        from noetl.tools.postgres.statements import perform
+
+        def listen(notice: psycopg.errors.Diagnostic) -> None:
+            if sum(map(len, logs)) < _MOST_LOG:
+                logs.append(f"{notice.severity}: {notice.message_primary}\n")
+
+        try:
+            async with await self._connection(place, size) as connection:
+                connection.add_notice_handler(listen)
+                try:
+                    result = await perform(connection, work)
+                finally:
+                    connection.remove_notice_handler(listen)
+            return Outcome(result=result, logs="".join(logs))
+        except BadField as error:
+            return error.outcome
+        except StatementFailed as error:
+            return fault(error, "".join(logs))
+        except psycopg.Error as error:
+            return connection_fault(error)
+        except PoolExhausted as error:
+            extra = {"pg": {"code": "POOL_EXHAUSTED", "sqlstate": None}}
+            return failed("db_connection", "POOL_EXHAUSTED", str(error), extra=extra)
+
+    async def _connection(self, place: Place, size: PoolSize | None) -> AbstractAsyncContextManager[Connection]:
+        from noetl.tools.postgres.pool import Pool, opened
+
+        if size is None:
+            return opened(place)
+        key = (asyncio.get_running_loop(), place.key, size)
+        pool = self._pools.pop(key, None) or Pool(place, size)
+        self._pools[key] = pool  # the last one used is the last in line to be let go
+        await self._let_go(key)
+        return pool.connection()
+
+    async def _let_go(self, wanted: _Key) -> None:
+        """A credential that was changed, or an event loop that ended, leaves a pool that nobody will ask for again."""
+        idle = [key for key, pool in self._pools.items() if key != wanted and not pool.in_use]
+        surplus = max(0, len(self._pools) - self._max_pools)
+        for key in {*idle[:surplus], *(key for key in idle if key[0].is_closed())}:
+            await self._pools.pop(key).close()
+
+
+async def _work_of(call: Call) -> Work:
+    from noetl.tools.postgres.effects import EffectTable
+    from noetl.tools.postgres.statements import Work, check
+
+    fields = call.fields
+    for name in sorted(CONNECTION_FIELDS & fields.keys()):
+        raise BadField(f"a postgres task may not have '{name}': use a credential in auth", code="FIELD_NOT_ALLOWED")
+    table = fields.get("effect_table")
+    work = Work(
+        statements=await statements_of(call),
+        autocommit=truth(fields, "autocommit", default=False),
+        timeout=call.timeout,
+        effect=EffectTable(str(table).strip(), call.effect_key) if table is not None else None,
+    )
+    check(work)
+    return work

@@ -1,0 +1,160 @@
+"""python: run the code of a task (DSL 9.1)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from noetl.kernel.event import Json
+from noetl.tools.base import Call, Outcome, Rendering, failed
+from noetl.tools.processes import variables_of
+from noetl.tools.python.environments import Environment, environment_of
+from noetl.tools.python.pool import Answered, Pool
+from noetl.tools.python.process import CallTimedOut, ProcessGone
+from noetl.tools.python.request import Request, frame_of
+from noetl.tools.scripts import load_rendered
+from noetl.tools.values import BadField
+
+__all__ = ["PythonTool"]
+
+DEFAULT_MEMORY_LIMIT = 4 << 30
+# A name in code: neither an attribute nor the content of a string that holds nothing else. May find too much (a
+# comment), never too little; then something is sent that nobody reads.
+_CONTEXT = re.compile(r"""(?<!["'.\w])context(?!["'\w])""")
+_DATA = re.compile(r"""(?<!["'.\w])data(?!["'\w])""")
+
+
+class PythonTool:
+    """Runs code in warm processes apart from ours, as many at a time as there are processes."""
+
+    kind = "python"
+    rendering: Mapping[str, Rendering] = {"code": "code"}
+    required: tuple[tuple[str, ...], ...] = (("script", "code_b64", "code"),)
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        memory_limit: int | None = DEFAULT_MEMORY_LIMIT,
+        cache: Path | None = None,
+    ) -> None:
+        self._pool = Pool(workers or _default_workers(), memory_limit)
+        self._cache = cache or _default_cache()
+
+    def side_effecting(self, fields: Json) -> bool:
+        """Nobody knows what code does."""
+        return True
+
+    async def prepare(self, directory: Path = Path()) -> None:
+        """Start a process while there are other things to do, so that the first call need not wait for it."""
+        environment = await environment_of(None, _absolute(directory), self._cache)
+        with suppress(OSError):  # the first call will be told
+            self._pool.prepare(environment)
+
+    async def run(self, call: Call) -> Outcome:
+        """Run the code of a call."""
+        source = await _source(call)
+        if isinstance(source, Outcome):
+            return source
+        directory = _absolute(call.directory)
+        try:
+            environment = await environment_of(call.fields.get("deps"), directory, self._cache)
+        except BadField as error:
+            return error.outcome
+        try:
+            frame = frame_of(_request(call, source, directory))
+        except (TypeError, ValueError, RecursionError) as error:
+            return failed("schema", "INPUT_NOT_SERIALISABLE", f"the inputs cannot be sent as JSON: {error}")
+        return await self._run(environment, frame, call.timeout)
+
+    async def close(self) -> None:
+        """End the processes."""
+        await self._pool.close()
+
+    async def _run(self, environment: Environment, frame: bytes, limit: float | None) -> Outcome:
+        try:
+            return _outcome(await self._pool.run(environment, frame, limit))
+        except CallTimedOut as error:
+            (logs,) = error.args
+            return failed("timeout", "TIMEOUT", f"the code ran longer than {limit:g} s and was ended", logs=logs)
+        except ProcessGone as error:
+            how, logs = error.args
+            return _died(f"the process that ran the code {how}", logs)
+        except OSError as error:
+            return _died(f"{environment.interpreter} could not be started: {error}", "")
+
+
+def _outcome(answered: Answered) -> Outcome:
+    reply = answered.reply
+    if reply.error is None:
+        return Outcome(result=reply.result, logs=answered.logs)
+    return failed(**reply.error, extra={"py": reply.py} if reply.py else {}, logs=answered.logs)
+
+
+def _died(message: str, logs: str) -> Outcome:
+    extra = {"py": {"exception": "WorkerDied", "traceback": ""}}
+    return failed("transform", "PY_WorkerDied", message, extra=extra, logs=logs)
+
+
+async def _source(call: Call) -> str | Outcome:
+    fields = call.fields
+    if fields.get("script") is not None:
+        return await load_rendered(fields["script"], call)
+    if fields.get("code_b64") is not None:
+        return _decoded(str(fields["code_b64"]))
+    if fields.get("code") is None:
+        return failed("schema", "FIELD_MISSING", "a python task needs script or code_b64 or code")
+    return str(fields["code"])
+
+
+def _decoded(text: str) -> str | Outcome:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        return failed("parse", "CODE_NOT_BASE64", f"code_b64 is not text in base64: {error}")
+
+
+def _request(call: Call, source: str, directory: str) -> Request:
+    libs = call.fields.get("libs")
+    return Request(
+        code=source,
+        input=call.input,
+        directory=directory,
+        context=call.context if _CONTEXT.search(source) else UNSET,
+        data=_implied_data(call) if "data" not in call.input and _DATA.search(source) else UNSET,
+        libs=_named(libs) if libs else UNSET,
+        environment=variables_of(call.auth) if call.auth else UNSET,
+    )
+
+
+def _named(libs: Any) -> Json:
+    """`libs` as a mapping; a list of modules names each by itself."""
+    return dict(libs) if isinstance(libs, Mapping) else {name.partition(".")[0]: name for name in libs}
+
+
+def _implied_data(call: Call) -> Any | UnsetType:
+    """What `data` means to code that was not given it (NTL-931): the name, else the previous result."""
+    context = call.context
+    for scope in (context, context.get("ctx"), context.get("workload")):
+        if isinstance(scope, Mapping) and "data" in scope:
+            return scope["data"]
+    return context.get("_prev", context.get("result", UNSET))
+
+
+def _absolute(directory: Path) -> str:
+    return os.path.abspath(directory)  # noqa: PTH100 - on the way of every call
+
+
+def _default_workers() -> int:
+    return min(max(2, os.cpu_count() or 2), 8)
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "noetl" / "python"

@@ -1,0 +1,37 @@
+"""Started by path: `python boot.py CHANNEL LIFELINE MEMORY [PATH...]`.
+
+The packages above this room are not run, because they import what this interpreter may not have. They are stood in
+for while the room is imported, and removed before user code can see them.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import PurePath
+
+
+def _stand_in_for_parents(room: PurePath) -> list[str]:
+    names = ["noetl.tools.python.worker", "noetl.tools.python", "noetl.tools", "noetl"]
+    for name, directory in zip(names, (room, *room.parents), strict=False):
+        module = types.ModuleType(name)
+        module.__path__ = [str(directory)]
+        sys.modules[name] = module
+    return names
+
+
+def _main() -> None:
+    # The interpreter puts the directory of its program first; there, our modules would hide those of users.
+    del sys.path[0]
+    parents = _stand_in_for_parents(PurePath(__file__).parent)
+    from noetl.tools.python.worker.serve import serve
+
+    for name in parents:
+        del sys.modules[name]
+    channel, lifeline, memory, *path = sys.argv[1:]
+    sys.argv[1:] = []
+    serve(int(channel), int(lifeline), int(memory), path)
+
+
+if __name__ == "__main__":
+    _main()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import drafts
-from benchmarks.harness import Measurement, alternate
+from benchmarks.harness import Measurement, alternate, settle
 from noetl.adapters.sqlite import Database, SqliteLedger
 from noetl.kernel.event import Draft
 from noetl.kernel.stamp import Batch
@@ -30,10 +30,10 @@ def append() -> Measurement:
 
 def append_step() -> Measurement:
     """One step's worth: eight events, one durable commit."""
-    return _compare("append_step", batches=300, per_batch=8, unit="commits/s", per="commits")
+    return _compare("append_step", batches=150, per_batch=8, unit="commits/s", per="commits", rounds=21)
 
 
-def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str) -> Measurement:
+def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str, rounds: int = 9) -> Measurement:
     count = batches * (per_batch if per == "events" else 1)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         place = Path(folder)
@@ -50,7 +50,8 @@ def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str) -
                 place / f"raw{number}.db", place / f"ours{number}.db", rows.pop(number), per_batch
             )
 
-        return alternate(bench, unit, ours, reference, detail={"batches": batches, "events_per_batch": per_batch})
+        detail = {"batches": batches, "events_per_batch": per_batch}
+        return alternate(bench, unit, ours, reference, rounds=rounds, detail=detail)
 
 
 async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> float:
@@ -60,6 +61,7 @@ async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> 
     await ledger.append([Batch(stream=stream, drafts=drafts.start(1000 + number), expected_version=0)])
     prepared = [_batch(1000 + number, index, per_batch) for index in range(batches)]
     version = 2
+    settle()
     begun = time.perf_counter()
     for batch in prepared:
         await ledger.append([Batch(stream=stream, drafts=batch, expected_version=version)])
@@ -95,6 +97,7 @@ def _write_raw(path: Path, model: Path, rows: dict[str, list[tuple[Any, ...]]], 
     keys = {row[3]: row for row in rows["idempotency"]}
     head, ledger = rows["stream_head"][0], rows["ledger_head"][0]
     events = rows["event"][2:]
+    settle()
     begun = time.perf_counter()
     for first in range(0, len(events), per_batch):
         chunk = events[first : first + per_batch]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-__all__ = ["ROUNDS", "Measurement", "alternate"]
+__all__ = ["ROUNDS", "Measurement", "alternate", "settle"]
 
 ROUNDS = 5
 
@@ -22,6 +23,12 @@ class Measurement(msgspec.Struct, kw_only=True):
     ratio: float
     unit: str
     detail: dict[str, Any]
+
+
+def settle() -> None:
+    """Take what a benchmark has prepared out of the garbage collector's sight: only the work itself is measured."""
+    gc.collect()
+    gc.freeze()
 
 
 def alternate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -86,4 +87,11 @@ def extend(previous: str, envelope_checksum: str) -> str:
 
 def mac_of(key: bytes, digest: bytes) -> str:
     """HMAC-SHA256 of a head's digest."""
-    return hmac.digest(key, digest, "sha256").hex()
+    mac = _keyed(key).copy()
+    mac.update(digest)
+    return mac.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _keyed(key: bytes) -> hmac.HMAC:
+    return hmac.new(key, digestmod="sha256")

@@ -190,13 +190,18 @@ def _stamp_one(
         tails[Stream(item.stream.tenant_id, seal.stream_id)].seal(seal.count, item.stream.stream_id, ingest_time)
     event = Envelope(
         *facts,
-        payload=_decode(item.payload),  # as a reader will find it, and out of the caller's reach
+        payload=_read_back(item.payload),
         payload_ref=draft.payload_ref,
-        meta=_decode(item.meta),
+        meta=_read_back(item.meta),
         envelope_checksum=checksum.hex(),
         chain_hash=chain_hash if tail.dense else None,
     )
     return Stamped(event, record)
+
+
+def _read_back(data: bytes) -> dict[str, Any]:
+    """A payload as a reader will find it, out of the caller's reach."""
+    return {} if data == b"{}" else _decode(data)
 
 
 def _facts(item: Prepared, event_ids: Sequence[int], index: int, tail: Tail, ingest_time: str) -> tuple[Any, ...]:

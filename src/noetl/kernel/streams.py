@@ -6,11 +6,14 @@ Sparse streams take events from many writers at once, number them by event id, a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from noetl.errors import InvalidEvent
 from noetl.kernel.ids import MAX_ID
 
 __all__ = ["category_of", "execution_of", "execution_stream", "is_dense", "root_of", "stage_stream", "telemetry_stream"]
 
+_REMEMBERED = 8192  # names are taken apart for every append, and the same few again and again
 _EXECUTION_PARTS = 2
 _REGISTRY_PARTS = 5
 _ID_DIGITS = len(str(MAX_ID))
@@ -31,6 +34,7 @@ def telemetry_stream(execution_id: int) -> str:
     return f"execution/{execution_id}/telemetry"
 
 
+@lru_cache(_REMEMBERED)
 def category_of(stream_id: str) -> str:
     """`execution`, `registry`, `subscription` or `tenant`: which fold gives the events their meaning."""
     parts = stream_id.split("/")
@@ -51,6 +55,7 @@ def category_of(stream_id: str) -> str:
     )
 
 
+@lru_cache(_REMEMBERED)
 def is_dense(stream_id: str) -> bool:
     """True when the stream is numbered without gaps and hash-chained."""
     if stream_id.startswith("execution/"):
@@ -58,6 +63,7 @@ def is_dense(stream_id: str) -> bool:
     return not stream_id.startswith("subscription/")
 
 
+@lru_cache(_REMEMBERED)
 def root_of(stream_id: str) -> str:
     """The stream whose writers may append to this one in the same transaction."""
     if stream_id.startswith("execution/"):
@@ -65,6 +71,7 @@ def root_of(stream_id: str) -> str:
     return stream_id
 
 
+@lru_cache(_REMEMBERED)
 def execution_of(stream_id: str) -> int | None:
     """The execution a stream belongs to, or None."""
     return int(stream_id.split("/", 2)[1]) if stream_id.startswith("execution/") else None

@@ -23,6 +23,7 @@ from noetl.kernel.fold import Difference, compare
 from noetl.kernel.fold.surface import checksum_of_rows
 from noetl.kernel.streams import execution_of, root_of
 from noetl.ports.ledger import Audited, Ledger, Stream
+from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Cutoff, Replayed, Replayer
 from noetl.replay.walk import StreamWalk, seal_in_record
@@ -87,11 +88,19 @@ class LedgerVerification(msgspec.Struct, kw_only=True):
 class Verifier:
     """Walks the log and compares. It reads only; a verification leaves no trace."""
 
-    def __init__(self, ledger: Ledger, projections: ProjectionStore, replayer: Replayer, projector: str) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        projections: ProjectionStore,
+        replayer: Replayer,
+        projector: str,
+        outbox: Outbox | None = None,
+    ) -> None:
         self._ledger = ledger
         self._projections = projections
         self._replayer = replayer
         self._projector = projector
+        self._outbox = outbox
 
     async def verify(self, root: Stream) -> Verification:
         """Everything about one root. Raises NotFound for a root of which there is no trace at all.
@@ -253,7 +262,7 @@ class Verifier:
 
     async def _check_parity(self, root: Stream, rows: Sequence[ProjectionRow], found: Verification) -> None:
         found.projected_to = await self._projections.checkpoint(self._projector)
-        if found.events and not found.projected_to:
+        if found.events and not found.projected_to and not await self._is_unprojected():
             found.problems.append(Problem(what="there is no live state to compare with: its rows are gone"))
         by_surface: dict[str, dict[str, bytes]] = {}
         for row in rows:
@@ -272,6 +281,12 @@ class Verifier:
         found.replayed_bundle = replayed.bundle() if replayed else {}
         if found.live_bundle != found.replayed_bundle or not _same_ids(by_surface, replayed):
             found.differences = _differences(by_surface, replayed)
+
+    async def _is_unprojected(self) -> bool:
+        """True when no projector has begun: then every event still waits in the outbox to be told."""
+        if self._outbox is None:
+            return False
+        return await self._outbox.pending_count() >= await self._ledger.position()
 
     async def _replay_to(self, root: Stream, position: int) -> Replayed | None:
         """The state as of where the projector stands, from the events alone: a snapshot proves nothing here."""

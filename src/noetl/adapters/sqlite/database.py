@@ -23,7 +23,9 @@ from noetl.adapters.sqlite.migrations import check_ownership, migrate
 from noetl.adapters.sqlite.wal import pages_in
 from noetl.errors import Corruption, NotFound, Unavailable
 
-__all__ = ["Database"]
+__all__ = ["VERSION", "Database"]
+
+VERSION = sqlite3.sqlite_version_info
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -47,8 +49,10 @@ class _Request(Generic[T]):
         self.result = self._work(connection)
 
     def answer(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the caller's loop is gone, and with it the caller
+        try:  # noqa: SIM105 - on the path of every commit, and a context manager costs more than the call
             self._loop.call_soon_threadsafe(self.settle)
+        except RuntimeError:
+            pass  # the caller's loop is gone, and with it the caller
 
     def settle(self) -> None:
         """Hand the outcome to the caller, in the caller's thread."""
@@ -207,13 +211,12 @@ class Database:
     def _write_loop(self) -> None:
         while (first := self._requests.get()) is not None:
             group = [first]
-            with contextlib.suppress(queue.Empty):
-                while len(group) < _GROUP:
-                    following = self._requests.get_nowait()
-                    if following is None:
-                        self._requests.put(None)
-                        break
-                    group.append(following)
+            while len(group) < _GROUP and not self._requests.empty():
+                following = self._requests.get_nowait()
+                if following is None:
+                    self._requests.put(None)
+                    break
+                group.append(following)
             self._commit(group)
             for request in group:
                 request.answer()

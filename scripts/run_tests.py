@@ -2,8 +2,8 @@
 
     python scripts/run_tests.py [arguments for pytest]
 
-The suites that share nothing run together on all cores; the ones that start processes of their own or
-measure what happens under load run alone. A suite that has no tests yet is left out.
+The suites that share nothing run together; the ones that start services of their own run one after the
+other. A suite that has no tests yet is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 TESTS = Path("tests")
 TOGETHER = ("unit", "contracts", "golden", "docs")
 ALONE = ("simulation", "spark", "distributed", "e2e")
+ONE_PROCESS = ("spark", "distributed")  # they share one Spark session, one Postgres and one NATS
 NO_TESTS_COLLECTED = 5
 
 
@@ -48,7 +49,7 @@ def suites() -> list[tuple[str, list[Path], list[str]]]:
     alone = [name for name in ALONE if name in present]
     others = sorted(present - {*TOGETHER, *ALONE})
     found = [("+".join(path.name for path in together), together, ["-n", "auto"])] if together else []
-    return found + [(name, [TESTS / name], []) for name in [*alone, *others]]
+    return found + [(name, [TESTS / name], [] if name in ONE_PROCESS else ["-n", "auto"]) for name in [*alone, *others]]
 
 
 def run(name: str, directories: list[Path], arguments: list[str]) -> Outcome:

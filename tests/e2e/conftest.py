@@ -10,6 +10,7 @@ import pytest
 from noetl.kernel.event import Draft
 from noetl.kernel.stamp import Batch, Stream
 from tests.e2e.cli import CORPUS, FRAMES_LOG, ORDERS_LOG, Home
+from tests.e2e.scenes import Scene
 from tests.scribe import Scribe, line_of
 
 EVENTS = 20_000
@@ -53,6 +54,12 @@ def home(two_logs: Home, tmp_path: Path) -> Home:
 def new_home(tmp_path: Path) -> Home:
     """A home that is not there yet."""
     return Home(tmp_path / "new")
+
+
+@pytest.fixture
+def scene(new_home: Home, tmp_path: Path) -> Scene:
+    """A place to run playbooks whose steps can be held."""
+    return Scene(new_home, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from noetl.cli.exits import run_guarded
 __all__ = ["cli", "main"]
 
 _COMMANDS = {
+    "init": ("init", "Make a project that works, to begin from."),
     "run": ("run", "Run a playbook here, and wait for its end."),
     "resume": ("resume", "Go on with an execution that was interrupted."),
     "status": ("status", "Show what has become of an execution."),
@@ -33,6 +34,7 @@ _COMMANDS = {
     "import": ("import_", "Bring a log from a file into the ledger."),
     "export": ("export", "Write an execution's log to a file."),
     "credential": ("credential", "Store secrets by name, sealed; playbooks refer to them by that name."),
+    "doctor": ("doctor", "Check that everything a run may need is here."),
     "config": ("config", "Show every setting and where it came from."),
 }
 

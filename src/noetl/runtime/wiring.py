@@ -88,7 +88,7 @@ async def open_embedded(
             payloads=payloads,
             registry=registry,
             replayer=replayer,
-            verifier=Verifier(ledger, projections, replayer, PROJECTOR),
+            verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
             projector=Projector(
                 ledger, projections, outbox, replayer, registry, snapshot_every=settings.snapshots.every
             ),

@@ -73,6 +73,7 @@ async def _query(
     if not place.has_ledger():
         return [], None
     async with open_embedded(place, settings_of(tenant)) as embedded:
+        await embedded.projector.catch_up()  # a run that was killed had no time to
         page = await embedded.projections.query("execution", tenant_id=tenant, where=where, cursor=cursor, limit=limit)
     rows = []
     for item in page.rows:

@@ -1,0 +1,135 @@
+"""noetl doctor: is everything here that a run may need, and if not, what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+
+from noetl.cli.exits import OK, UNAVAILABLE
+from noetl.cli.options import common, home_of, settings_of
+from noetl.cli.output import print_json
+from noetl.errors import NoetlError
+
+__all__ = ["command"]
+
+_WANTED_SQLITE = (3, 37)  # STRICT tables
+_WANTED_JAVA = 17
+_ROOM = 1 << 30
+_EARLIEST = 1_735_689_600  # 2025: a clock before that was never set
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. What is only wanted for some runs is a warning when it is missing."""
+
+    what: str
+    state: str
+    detail: str
+    fix: str | None = None
+
+
+@click.command(epilog="Example: noetl doctor --json")
+@common
+def command(home: Path | None, tenant: str | None, as_json: bool) -> int:
+    """Check Python, SQLite, the home, disk, clock and Java, and say how to fix what is not right."""
+    place = home_of(home).path
+    checks: list[Callable[[], Finding]] = [
+        _python, _sqlite, lambda: _settings(tenant), lambda: _home(place), lambda: _disk(place), _clock, _java,
+    ]  # fmt: skip
+    found = [check() for check in checks]
+    if as_json:
+        print_json({"ok": all(item.state != "bad" for item in found), "checks": msgspec.to_builtins(found)})
+    else:
+        for item in found:
+            _show(item)
+    return OK if all(item.state != "bad" for item in found) else UNAVAILABLE
+
+
+def _show(item: Finding) -> None:
+    mark, colour = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "bad": ("✗", "red")}[item.state]
+    click.secho(f"  {mark} ", fg=colour, nl=False)
+    click.echo(f"{item.what:<10} {item.detail}")
+    if item.fix:
+        click.secho("      fix: ", fg="cyan", nl=False)
+        click.echo(item.fix)
+
+
+def _python() -> Finding:
+    return Finding(what="python", state="ok", detail=f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _sqlite() -> Finding:
+    from noetl.adapters.sqlite.database import VERSION
+
+    old = VERSION < _WANTED_SQLITE
+    fix = "install a Python with a newer SQLite" if old else None
+    return Finding(what="sqlite", state="bad" if old else "ok", detail=".".join(map(str, VERSION)), fix=fix)
+
+
+def _settings(tenant: str | None) -> Finding:
+    try:
+        settings_of(tenant)
+    except NoetlError as error:
+        return Finding(what="settings", state="bad", detail=error.message, fix=error.hint)
+    return Finding(what="settings", state="ok", detail="understood; noetl config view shows them")
+
+
+def _home(place: Path) -> Finding:
+    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return Finding(what="home", state="bad", detail=f"{place} cannot be written", fix="choose another with --home")
+    if not (place / "ledger.db").exists():
+        return Finding(what="home", state="ok", detail=f"{place} (nothing in it yet)")
+    try:
+        asyncio.run(_open(place))
+    except NoetlError as error:
+        return Finding(what="home", state="bad", detail=error.message, fix=error.hint)
+    return Finding(what="home", state="ok", detail=str(place))
+
+
+async def _open(place: Path) -> None:
+    from noetl.runtime.home import Home
+    from noetl.runtime.wiring import open_embedded
+
+    async with open_embedded(Home(place), settings_of()):
+        pass
+
+
+def _disk(place: Path) -> Finding:
+    nearest = next(folder for folder in (place, *place.parents) if folder.exists())
+    free = shutil.disk_usage(nearest).free
+    detail = f"{free / (1 << 30):.1f} GiB free"
+    fix = "free some space, or choose another --home" if free < _ROOM else None
+    return Finding(what="disk", state="warning" if fix else "ok", detail=detail, fix=fix)
+
+
+def _clock() -> Finding:
+    now = time.time()
+    if now < _EARLIEST:
+        return Finding(what="clock", state="bad", detail=time.strftime("%F %T", time.gmtime(now)), fix="set the clock")
+    return Finding(what="clock", state="ok", detail=time.strftime("%F %T UTC", time.gmtime(now)))
+
+
+def _java() -> Finding:
+    java = shutil.which("java")
+    fix = f"install a JRE {_WANTED_JAVA} or newer, for example default-jre-headless"
+    if java is None:
+        return Finding(what="java", state="warning", detail="not found; data stages on Spark need it", fix=fix)
+    try:
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(what="java", state="warning", detail=str(error), fix=fix)
+    version = text.split('"')[1] if '"' in text else "?"
+    major = version.split(".")[0]
+    old = not major.isdecimal() or int(major) < _WANTED_JAVA
+    return Finding(
+        what="java", state="warning" if old else "ok", detail=f"{version} at {java}", fix=fix if old else None
+    )

@@ -1,0 +1,59 @@
+"""noetl register: put playbooks into the catalog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from noetl.cli.exits import OK, USAGE
+from noetl.cli.options import common, home_of, run_async, settings_of
+from noetl.cli.output import note, print_json
+from noetl.errors import InvalidInput, NotFound
+
+__all__ = ["command"]
+
+
+@click.command(epilog="Example: noetl register playbooks/square.yaml")
+@click.argument("file", type=click.Path(path_type=Path))
+@common
+def command(file: Path, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+    """Put the playbooks of FILE into the catalog, each as the next version of its path.
+
+    A file with an error registers nothing.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {file}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot read {file}: {error}") from None
+    return run_async(_register(text, file, home, tenant, as_json))
+
+
+async def _register(text: str, file: Path, home: Path | None, tenant: str | None, as_json: bool) -> int:
+    from noetl.playbook.parse import parse
+    from noetl.playbook.split import documents_of
+    from noetl.runtime.wiring import open_embedded
+    from noetl.tools.registry import Registry
+
+    parsed = parse(text, str(file), kinds=Registry().user_kinds())
+    problems = [str(problem) for problem in parsed.problems]
+    for problem in problems:
+        note(problem)
+    if not parsed.ok:
+        return USAGE
+    settings = settings_of(tenant)
+    entries: list[dict[str, Any]] = []
+    async with open_embedded(home_of(home), settings, create=True) as embedded:
+        for document, part in zip(parsed.documents, documents_of(text), strict=True):
+            kind = type(document).__name__
+            entry = await embedded.catalog.register(settings.tenant.id, document.path, kind, part)
+            entries.append({"path": entry.path, "version": entry.version, "kind": entry.kind, "sha256": entry.sha256})
+    if as_json:
+        print_json({"registered": entries, "problems": problems})
+    else:
+        for item in entries:
+            click.echo(f"{item['path']}  version {item['version']}")
+    return OK

@@ -1,0 +1,1 @@
+"""The embedded runtime: driver, queue and worker in one process, over one ledger file."""

@@ -1,0 +1,109 @@
+"""What is too large for an event goes to the payload store; the event keeps what folds and routing read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.kernel import canonical
+from noetl.kernel.event import MAX_VALUE_BYTES, Json, PayloadRef
+from noetl.payloads.store import PayloadStore
+
+__all__ = ["INLINE_BYTES", "REFERENCE", "VALUES", "externalize", "externalize_values", "extracted", "resolve_values"]
+
+REFERENCE = "$ref"
+VALUES = ("set", "ctx", "workload")
+"""Parts of a payload whose values are stored one by one, each where it is too large."""
+INLINE_BYTES = 64 * 1024
+_VALUES_BYTES = 32 * 1024
+_LOOKS = f'"{REFERENCE}":'.encode()
+_EXTRACTED_BYTES = 4 * 1024
+_MOST_ROWS = 16
+_PREVIEW = 1024
+
+
+async def externalize(payload: Json, large: tuple[str, ...], store: PayloadStore) -> tuple[Json, PayloadRef | None]:
+    """The payload as it fits an event, and where the rest is, if there is any rest.
+
+    Only keys named in `large` may move. They move together into one JSON object, so one reference per
+    event is enough.
+    """
+    movable = {name: payload[name] for name in large if name in payload}
+    if not movable or len(canonical.encode(payload)) <= INLINE_BYTES:
+        return payload, None
+    data = canonical.encode(movable)
+    ref = await store.store(data, media_type="application/json")
+    kept = {name: value for name, value in payload.items() if name not in movable}
+    if "result" in movable:
+        kept["result"] = _result_left(movable["result"], ref)
+    return kept, ref
+
+
+async def externalize_values(payload: Json, store: PayloadStore) -> Json:
+    """The payload with each large value of `set`, `ctx` and workload replaced by its reference.
+
+    A fold keeps the reference as the value; whoever needs the value itself asks `resolve_values`. Many
+    small values can be too much together: then the largest of them go, too.
+    """
+    for group in VALUES:
+        values = payload.get(group)
+        if values:
+            payload = {**payload, group: await _lightened(values, store)}
+    return payload
+
+
+async def resolve_values(value: Any, store: PayloadStore) -> Any:
+    """The same value with every reference in it replaced by what it stands for."""
+    if isinstance(value, dict):
+        if value.keys() == {REFERENCE}:
+            ref = msgspec.convert(value[REFERENCE], PayloadRef)
+            return canonical.decode(await store.fetch(ref))
+        return {name: await resolve_values(item, store) for name, item in value.items()}
+    if isinstance(value, list):
+        return [await resolve_values(item, store) for item in value]
+    return value
+
+
+async def _lightened(values: Json, store: PayloadStore) -> Json:
+    """A value of a user's that has the looks of a reference is stored as well: it must come back as it was."""
+    encoded = {name: canonical.encode(value) for name, value in values.items()}
+    total = sum(map(len, encoded.values()))
+    kept = dict(values)
+    for name, data in sorted(encoded.items(), key=lambda item: -len(item[1])):
+        if len(data) > MAX_VALUE_BYTES or total > _VALUES_BYTES or _LOOKS in data:
+            ref = await store.store(data, media_type="application/json")
+            kept[name] = {REFERENCE: msgspec.to_builtins(ref)}
+            total -= len(data)
+    return kept
+
+
+def extracted(value: Any) -> Any:
+    """The bounded part of a large result that stays readable: top-level scalars, and short lists of rows."""
+    if not isinstance(value, dict):
+        return {}
+    kept: Json = {}
+    size = 0
+    for name, item in value.items():
+        small = not isinstance(item, (dict, list)) or (
+            name == "rows" and isinstance(item, list) and len(item) < _MOST_ROWS
+        )
+        cost = len(canonical.encode(item)) if small else 0
+        if small and size + cost <= _EXTRACTED_BYTES:
+            kept[name] = item
+            size += cost
+    return kept
+
+
+def _result_left(result: Json, ref: PayloadRef) -> Json:
+    whole = result.get("context")
+    reference = {
+        "kind": "result_ref",
+        "ref": ref.uri,
+        "uri": ref.uri,
+        "store": "disk" if ref.bytes >= 1 << 20 else "kv",
+        "scope": "execution",
+        "meta": {"content_type": ref.media_type, "bytes": ref.bytes, "sha256": ref.sha256},
+        "preview": canonical.encode(whole)[:_PREVIEW].decode(errors="ignore"),
+    }
+    return {"status": result.get("status", "ok"), "reference": reference, "context": extracted(whole)}

@@ -1,0 +1,104 @@
+"""What is too large for an event is stored beside it, and comes back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from noetl.adapters.memory.objects import MemoryObjectStore
+from noetl.kernel import canonical
+from noetl.kernel.event import MAX_PAYLOAD_BYTES, MAX_VALUE_BYTES
+from noetl.payloads.store import PayloadStore
+from noetl.runtime.externalize import (
+    INLINE_BYTES,
+    REFERENCE,
+    externalize,
+    externalize_values,
+    extracted,
+    resolve_values,
+)
+
+
+@pytest.fixture
+def store() -> PayloadStore:
+    return PayloadStore(MemoryObjectStore(), "default", "default")
+
+
+def result(value: Any) -> dict[str, Any]:
+    return {"result": {"status": "ok", "context": value}, "error": None}
+
+
+async def test_what_fits_stays(store: PayloadStore) -> None:
+    payload = result({"text": "x" * (INLINE_BYTES - 100)})
+    assert await externalize(payload, ("result",), store) == (payload, None)
+
+
+async def test_only_named_keys_may_move(store: PayloadStore) -> None:
+    payload = {"moves": "x" * INLINE_BYTES}
+    assert await externalize(payload, ("result",), store) == (payload, None)
+
+
+async def test_a_large_result_leaves_its_small_fields(store: PayloadStore) -> None:
+    whole = {"count": 3, "rows": [{"a": 1}], "many": list(range(50_000)), "nested": {"a": 1}}
+    kept, ref = await externalize(result(whole), ("result",), store)
+    assert ref is not None
+    assert canonical.decode(await store.fetch(ref))["result"]["context"] == whole
+    left = kept["result"]
+    assert left["context"] == {"count": 3, "rows": [{"a": 1}]}
+    assert (left["status"], kept["error"]) == ("ok", None)
+    assert left["reference"]["uri"] == left["reference"]["ref"] == ref.uri
+    assert left["reference"]["meta"]["sha256"] == ref.sha256
+    assert left["reference"]["store"] == "kv"
+    assert len(left["reference"]["preview"]) <= 1024
+    assert len(canonical.encode(kept)) < INLINE_BYTES
+
+
+async def test_from_a_mebibyte_on_it_is_on_disk(store: PayloadStore) -> None:
+    kept, _ = await externalize(result("x" * (1 << 20)), ("result",), store)
+    assert kept["result"]["reference"]["store"] == "disk"
+    assert kept["result"]["context"] == {}
+
+
+def test_what_stays_readable_is_bounded() -> None:
+    assert extracted([1, 2, 3]) == {}
+    assert extracted({"a": 1, "long": "x" * 5000, "b": None, "rows": [1] * 16, "list": [1]}) == {"a": 1, "b": None}
+    many = extracted({f"k{number}": "x" * 100 for number in range(1000)})
+    assert len(canonical.encode(many)) < 2 * MAX_VALUE_BYTES
+
+
+@pytest.mark.parametrize("group", ["set", "workload", "ctx"])
+async def test_a_large_value_is_a_reference(group: str, store: PayloadStore) -> None:
+    values = {"large": "x" * (MAX_VALUE_BYTES + 1), "small": 1}
+    kept = await externalize_values({group: values, "other": 1}, store)
+    assert kept["other"] == 1
+    assert kept[group]["small"] == 1
+    assert kept[group]["large"].keys() == {REFERENCE}
+    assert await resolve_values(kept[group], store) == values
+
+
+async def test_many_small_values_fit_together(store: PayloadStore) -> None:
+    values = {f"k{number}": "x" * 3000 for number in range(100)}
+    kept = await externalize_values({"set": values}, store)
+    assert len(canonical.encode(kept)) < MAX_PAYLOAD_BYTES
+    assert await resolve_values(kept["set"], store) == values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {REFERENCE: "#/definitions/order"},
+        {"schema": {"items": {REFERENCE: "#/definitions/order"}}},
+        {REFERENCE: {"uri": "noetl://default/default/payloads/sha256/" + "0" * 64, "sha256": "0" * 64}},
+        [{REFERENCE: None}],
+    ],
+)
+async def test_a_value_that_looks_like_a_reference_is_not_taken_for_one(value: Any, store: PayloadStore) -> None:
+    kept = await externalize_values({"set": {"ctx.schema": value}}, store)
+    assert await resolve_values(kept["set"], store) == {"ctx.schema": value}
+
+
+async def test_small_values_are_left_alone(store: PayloadStore) -> None:
+    payload = {"set": {"ctx.a": [1, {"b": None}]}, "workload": {}}
+    assert await externalize_values(payload, store) == payload
+    assert await resolve_values(payload["set"], store) == payload["set"]

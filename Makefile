@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 PYTHON := $(BIN)/python
-CODE := src $(wildcard tests benchmarks scripts examples)
+CODE := src $(wildcard tests benchmarks scripts)
 SITE := build/site
 N ?= 20000
 SEED ?=

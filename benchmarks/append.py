@@ -55,7 +55,7 @@ def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str, r
 
 
 async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> float:
-    database = Database(path)
+    database = Database(path, commits="loop")  # as a local run has it
     ledger = await SqliteLedger(database, SystemClock(), mac_key=_KEY).open()
     stream = drafts.execution(1000 + number)
     await ledger.append([Batch(stream=stream, drafts=drafts.start(1000 + number), expected_version=0)])
@@ -105,15 +105,15 @@ def _write_raw(path: Path, model: Path, rows: dict[str, list[tuple[Any, ...]]], 
         _insert(connection, "event", chunk)
         _insert(connection, "outbox", rows["outbox"][2 + first : 2 + first + per_batch])
         _insert(connection, "idempotency", [keys[row[0]] for row in chunk if row[0] in keys])
-        _insert(connection, "stream_head", [head])
-        _insert(connection, "ledger_head", [ledger])
+        _insert(connection, "stream_head", [head], "INSERT OR REPLACE")
+        _insert(connection, "ledger_head", [ledger], "INSERT OR REPLACE")
         connection.execute("COMMIT")
     seconds = time.perf_counter() - begun
     connection.close()
     return seconds
 
 
-def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]], verb: str = "INSERT") -> None:
     if rows:
         marks = ", ".join("?" * len(rows[0]))
-        connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+        connection.executemany(f"{verb} INTO {table} VALUES ({marks})", rows)

@@ -259,3 +259,40 @@ class TestWithoutThreads:
         with pytest.raises(ValueError, match="mine"):
             await database.write(lambda _: int("mine"))
         database.close()
+
+
+class TestCommitsInTheLoop:
+    """A local run has its commits made in the event loop, all of one turn together."""
+
+    @pytest.fixture
+    def local(self, path: Path) -> Iterator[Database]:
+        opened = Database(path, commits="loop")
+        yield opened
+        opened.close()
+
+    async def test_what_one_turn_asks_for_is_one_commit(self, local: Database) -> None:
+        commits: list[str] = []
+        local._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+        await asyncio.gather(*(local.write(adding(f"n{n}")) for n in range(20)))
+        assert len(commits) == 1
+        assert await count(local) == 20
+
+    async def test_one_that_fails_takes_nothing_with_it(self, local: Database) -> None:
+        def broken(connection: sqlite3.Connection) -> None:
+            add(connection, "gone")
+            raise InvalidInput("no")
+
+        answers = await asyncio.gather(local.write(adding("a")), local.write(broken), local.write(adding("b")),
+                                       return_exceptions=True)  # fmt: skip
+        assert isinstance(answers[1], InvalidInput)
+        assert await count(local) == 2
+
+    async def test_closing_commits_what_still_waits(self, path: Path) -> None:
+        database = Database(path, commits="loop")
+        waiting = asyncio.ensure_future(database.write(adding("a")))
+        await asyncio.sleep(0)
+        database.close()
+        await waiting
+        again = Database(path)
+        assert await count(again) == 1
+        again.close()

@@ -19,7 +19,7 @@ from tests.unit.tools.example import run_example
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
+    (tmp_path / "desk").mkdir()
     return tmp_path
 
 
@@ -29,7 +29,7 @@ async def use(home: Path, action: str, tool: ArtifactTool | None = None, given: 
             kind="artifact",
             fields={"action": action, **fields},
             input=given or {},
-            directory=home / "work",
+            directory=home / "desk",
             scratch=home / "scratch",
         )
     )
@@ -46,12 +46,12 @@ def stored(path: Path) -> bytes:
 
 class TestFiles:
     async def test_what_was_put_can_be_got(self, home: Path) -> None:
-        uri = f"file://{home}/work/out/a.json"
+        uri = f"file://{home}/desk/out/a.json"
         put = await use(home, "put", uri=uri, data={"n": 1, "list": [None]})
         content = b'{"n":1,"list":[null]}'
         assert put.result == {
             "uri": uri, "size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "compressed": True,
-            "stored_bytes": len(stored(home / "work/out/a.json")),
+            "stored_bytes": len(stored(home / "desk/out/a.json")),
         }  # fmt: skip
         got = await use(home, "get", uri=uri)
         data = {"n": 1, "list": [None]}
@@ -65,7 +65,7 @@ class TestFiles:
     )  # fmt: skip
     async def test_compression(self, home: Path, compress: Any, name: str, magic: bytes) -> None:
         await use(home, "put", uri=f"file://{name}", data=[1, 2], compress=compress)
-        assert stored(home / "work" / name).startswith(magic)
+        assert stored(home / "desk" / name).startswith(magic)
         assert (await use(home, "get", uri=f"file://{name}")).result["data"] == [1, 2]
 
     @pytest.mark.parametrize(
@@ -84,23 +84,23 @@ class TestFiles:
         ],
     )
     async def test_how_content_is_read(self, home: Path, content: bytes, name: str, expected: Any) -> None:
-        (home / "work" / name).write_bytes(content)
+        (home / "desk" / name).write_bytes(content)
         result = (await use(home, "get", uri=f"file://{name}")).result
         assert expected == result["data"] or result["encoding"] == "base64"
 
     async def test_bytes_come_as_base64(self, home: Path) -> None:
-        (home / "work" / "b").write_bytes(b"\xff\x00")
+        (home / "desk" / "b").write_bytes(b"\xff\x00")
         result = (await use(home, "get", uri="file://b")).result
         assert (result["data"], result["encoding"]) == ("/wA=", "base64")
 
     async def test_everything_may_stand_in_input(self, home: Path) -> None:
         tool = ArtifactTool()
-        call = Call(kind="artifact", input={"action": "put", "uri": "file://a", "data": "x"}, directory=home / "work")
+        call = Call(kind="artifact", input={"action": "put", "uri": "file://a", "data": "x"}, directory=home / "desk")
         assert (await tool.run(call)).error is None
         assert (await use(home, "get", given={"uri": "file://a"})).result["data"] == "x"
 
     @pytest.mark.parametrize(
-        "uri", ["file://{home}/scratch/a", "file://localhost{home}/work/a", "file://a%20b", "file://./a"]
+        "uri", ["file://{home}/scratch/a", "file://localhost{home}/desk/a", "file://a%20b", "file://./a"]
     )
     async def test_places_that_may_be_used(self, home: Path, uri: str) -> None:
         assert (await use(home, "put", uri=uri.format(home=home), data="x")).error is None
@@ -112,7 +112,7 @@ class TestFiles:
     @pytest.mark.parametrize("action", ["get", "put"])
     async def test_places_that_may_not(self, home: Path, uri: str, action: str) -> None:
         (home / "secret").write_text("hush")
-        (home / "work" / "link").symlink_to(home)
+        (home / "desk" / "link").symlink_to(home)
         outcome = await use(home, action, uri=uri, data="x")
         assert (error_of(outcome)["kind"], error_of(outcome)["retryable"]) == ("storage_access", False)
         assert (home / "secret").read_text() == "hush"
@@ -128,33 +128,33 @@ class TestFiles:
         )  # fmt: skip
 
     async def test_what_is_not_a_file(self, home: Path) -> None:
-        os.mkfifo(home / "work" / "pipe")
+        os.mkfifo(home / "desk" / "pipe")
         for name in ("pipe", "."):
             assert error_of(await use(home, "get", uri=f"file://{name}"))["kind"] == "storage_access"
 
     async def test_a_place_that_cannot_be_written(self, home: Path) -> None:
-        (home / "work" / "file").write_text("x")
+        (home / "desk" / "file").write_text("x")
         assert error_of(await use(home, "put", uri="file://file/below", data="x"))["kind"] == "storage_access"
-        assert sorted(path.name for path in (home / "work").iterdir()) == ["file"]
+        assert sorted(path.name for path in (home / "desk").iterdir()) == ["file"]
 
     async def test_what_is_too_large(self, home: Path) -> None:
         tool = ArtifactTool(max_bytes=1000)
-        (home / "work" / "plain").write_bytes(b"x" * 1001)
-        (home / "work" / "bomb").write_bytes(zstandard.compress(b"x" * 10_000_000))
+        (home / "desk" / "plain").write_bytes(b"x" * 1001)
+        (home / "desk" / "bomb").write_bytes(zstandard.compress(b"x" * 10_000_000))
         for name in ("plain", "bomb"):
             assert error_of(await use(home, "get", tool, uri=f"file://{name}"))["kind"] == "storage_quota"
 
 
 class TestReferences:
     async def test_in_every_form(self, home: Path) -> None:
-        (home / "work" / "a").write_text("x")
+        (home / "desk" / "a").write_text("x")
         digest = hashlib.sha256(b"x").hexdigest()
         reference = {"kind": "result_ref", "ref": "file://a", "uri": "file://a", "meta": {"sha256": digest}}
         for form in ("file://a", reference, {"_ref": reference, "n": 1}, '{"uri": "file://a"}', {"ref": "file://a"}):
             assert (await use(home, "get", result_ref=form)).result["data"] == "x"
 
     async def test_what_was_changed_is_refused(self, home: Path) -> None:
-        (home / "work" / "a").write_text("y")
+        (home / "desk" / "a").write_text("y")
         reference = {"uri": "file://a", "meta": {"sha256": hashlib.sha256(b"x").hexdigest()}}
         assert error_of(await use(home, "get", result_ref=reference))["code"] == "DIGEST_MISMATCH"
 

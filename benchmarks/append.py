@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import drafts
-from benchmarks.harness import Measurement, alternate, settle
+from benchmarks.harness import Measurement, alternate, settle, workplace
 from noetl.adapters.sqlite import Database, SqliteLedger
 from noetl.kernel.event import Draft
 from noetl.kernel.stamp import Batch
@@ -35,7 +35,7 @@ def append_step() -> Measurement:
 
 def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str, rounds: int = 9) -> Measurement:
     count = batches * (per_batch if per == "events" else 1)
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(dir=workplace()) as folder:
         place = Path(folder)
         rows: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
 

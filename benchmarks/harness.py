@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["ROUNDS", "Measurement", "alternate", "settle"]
+__all__ = ["ROUNDS", "Measurement", "alternate", "settle", "workplace"]
 
 ROUNDS = 5
 
@@ -23,6 +24,13 @@ class Measurement(msgspec.Struct, kw_only=True):
     ratio: float
     unit: str
     detail: dict[str, Any]
+
+
+def workplace() -> Path:
+    """Where a benchmark keeps its files: on the project's own disk, because durability is part of what is measured."""
+    place = Path("build/benchmarks")
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def settle() -> None:

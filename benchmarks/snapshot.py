@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import drafts
-from benchmarks.harness import Measurement, alternate
+from benchmarks.harness import Measurement, alternate, workplace
 from noetl.adapters.sqlite import Database, SqliteLedger
 from noetl.adapters.sqlite.projections import SqliteProjectionStore
 from noetl.kernel.event import Draft
@@ -34,7 +34,7 @@ _CHUNK = 500
 
 def snapshot_tail(events: int = 1_000_000) -> Measurement:
     """The small state first; `detail` has the state with one row per five events, and the memory of each."""
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(dir=workplace()) as folder:
         small = _measure(Path(folder) / "small.db", "heartbeats", events)
         large = _measure(Path(folder) / "large.db", "frames", events)
     small.detail["row_per_five_events"] = {"ratio": large.ratio, "ours": large.ours, "reference": large.reference,

@@ -41,15 +41,19 @@ _user_tools: dict[str, Tool] = {}
 
 
 class Registry:
-    """Tools by kind, made when first asked for. Users' tools come from `@noetl.tool` and from entry points."""
+    """Tools by kind, made when first asked for. Users' tools come from `@noetl.tool` and from entry points.
 
-    def __init__(self, tools: Mapping[str, Tool] | None = None) -> None:
+    `options` are what a built-in kind is to be made with, by kind.
+    """
+
+    def __init__(self, tools: Mapping[str, Tool] | None = None, options: Mapping[str, Json] | None = None) -> None:
         self._made: dict[str, Tool] = dict(tools or {})
+        self._options = dict(options or {})
 
     def find(self, kind: str) -> Tool | None:
         """The tool of a kind, or None."""
         if kind not in self._made:
-            made = _user_tools.get(kind) or _built_in(kind) or _from_entry_point(kind)
+            made = _user_tools.get(kind) or _built_in(kind, self._options.get(kind, {})) or _from_entry_point(kind)
             if made is None:
                 return None
             self._made[kind] = made
@@ -115,11 +119,11 @@ class _FunctionTool:
         """Nothing to let go of."""
 
 
-def _built_in(kind: str) -> Tool | None:
+def _built_in(kind: str, options: Json) -> Tool | None:
     if kind not in BUILT_IN:
         return None
     module, _, name = BUILT_IN[kind].partition(":")
-    made: Tool = getattr(importlib.import_module(module), name)()
+    made: Tool = getattr(importlib.import_module(module), name)(**options)
     return made
 
 

@@ -275,7 +275,7 @@ async def open_runner(
     registry: Registry | None = None,
 ) -> AsyncIterator[Runner]:
     """A runner with its workers at work; what is left over at the end is stopped."""
-    registry = registry or Registry()
+    registry = registry or Registry(options={"python": {"cache": scratch / "python"}})
     runner = Runner(embedded, origin, registry, directory, scratch, on_events)
     server = asyncio.create_task(runner.serve(slots))
     try:

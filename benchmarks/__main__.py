@@ -11,6 +11,7 @@ import msgspec
 from benchmarks.append import append, append_step
 from benchmarks.folding import fold
 from benchmarks.harness import Measurement
+from benchmarks.running import hello, loop, steps
 from benchmarks.snapshot import snapshot_tail
 from benchmarks.startup import help_
 
@@ -21,6 +22,9 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "fold": (fold, "<= 4"),
     "snapshot_tail": (snapshot_tail, "<= 0.01"),
     "help": (help_, "<= 10"),
+    "steps": (steps, "<= 3"),
+    "loop": (loop, "<= 6"),
+    "hello": (hello, "<= 25"),
 }
 
 

@@ -17,7 +17,7 @@ from noetl.kernel.event import Draft
 from noetl.kernel.stamp import Batch
 from noetl.runtime.clock import SystemClock
 
-__all__ = ["append", "append_step"]
+__all__ = ["append", "append_step", "rows_of", "write_raw"]
 
 _TABLES = ("event", "outbox", "idempotency", "stream_head", "ledger_head")
 _KEY = b"k" * 32
@@ -42,13 +42,11 @@ def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str, r
         def ours(number: int) -> float:
             path = place / f"ours{number}.db"
             seconds = asyncio.run(_append_all(path, number, batches, per_batch))
-            rows[number] = _rows(path)
+            rows[number] = rows_of(path)
             return count / seconds
 
         def reference(number: int) -> float:
-            return count / _write_raw(
-                place / f"raw{number}.db", place / f"ours{number}.db", rows.pop(number), per_batch
-            )
+            return count / write_raw(place / f"raw{number}.db", place / f"ours{number}.db", rows.pop(number), per_batch)
 
         detail = {"batches": batches, "events_per_batch": per_batch}
         return alternate(bench, unit, ours, reference, rounds=rounds, detail=detail)
@@ -79,12 +77,13 @@ def _batch(execution_id: int, index: int, size: int) -> list[Draft]:
     return events[:size]
 
 
-def _rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+def rows_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything that appends have left in a ledger, by table."""
     with sqlite3.connect(path) as connection:
         return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in _TABLES}
 
 
-def _write_raw(path: Path, model: Path, rows: dict[str, list[tuple[Any, ...]]], per_batch: int) -> float:
+def write_raw(path: Path, model: Path, rows: dict[str, list[tuple[Any, ...]]], per_batch: int) -> float:
     """What a program without a ledger would do: the same tables, the same rows, a commit per batch."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from noetl.engine.control import Control
@@ -21,43 +20,41 @@ __all__ = ["names_used", "slice_for"]
 _CONTEXT_WORD = re.compile(r"\bcontext\b")
 
 
-def slice_for(playbook: Playbook, step: Step, control: Control, known: Known, sender: str | None) -> Json:
-    """What the tasks of a step may read of the execution: parts of workload and ctx, and step results."""
-    used = names_used(playbook, step)
+def slice_for(used: frozenset[str], step: Step, control: Control, known: Known, sender: str | None) -> Json:
+    """What the tasks of a step may read of the execution: parts of workload and ctx, and step results.
+
+    `used` are the step's `names_used`. Only they are looked at, so the cost of a step does not grow with
+    the steps before it.
+    """
     everything = "context" in used
     scope = Scope(control, known)
-    ended = [name for name, state in control.steps.items() if state.state == "ended"]
-    visible = [name for name in ended if name != step.name]  # what the last run has left is cleared by this one
-    steps = {name: _result(control, scope, name) for name in visible if everything or name in used}
+    named = list(control.steps) if everything else sorted(used)
+    visible = [name for name in named if name != step.name]  # what the last run has left is cleared by this one
+    steps = {name: _result(control, scope, name) for name in visible if _has_ended(control, name)}
     found: Json = {
         "workload": _part(control.workload, used, "workload", everything),
         "ctx": _part(control.ctx, used, "ctx", everything),
         "steps": steps,
         "step": control.steps[step.name].scratch if "step" in used and step.name in control.loops else {},
     }
-    if sender is not None and sender in ended and used & {"result", "response", "output", "event", "error"}:
+    if sender is not None and _has_ended(control, sender) and used & {"result", "response", "output", "event", "error"}:
         found["sender"] = {"step": sender, **_result(control, scope, sender)}
     return {name: value for name, value in found.items() if value}
 
 
+def _has_ended(control: Control, step: str) -> bool:
+    return step in control.steps and control.steps[step].state == "ended"
+
+
 def names_used(playbook: Playbook, step: Step) -> frozenset[str]:
     """The root names that a step's tasks may look up. Code that mentions `context` may read anything."""
-    return _names_used(_key(playbook, step), tuple(_texts(playbook, step)))
-
-
-@lru_cache(maxsize=4096)
-def _names_used(_: str, texts: tuple[str, ...]) -> frozenset[str]:
     found: set[str] = set()
-    for text in texts:
+    for text in _texts(playbook, step):
         if templates.is_template(text) and templates.check(text) is None:
             found |= templates.names(text)
         if _CONTEXT_WORD.search(text):
             found.add("context")
     return frozenset(found)
-
-
-def _key(playbook: Playbook, step: Step) -> str:
-    return f"{playbook.path}/{step.name}"
 
 
 def _texts(playbook: Playbook, step: Step) -> Iterable[str]:

@@ -113,6 +113,8 @@ class Control(msgspec.Struct, kw_only=True):
     final_started: bool = False
     ended: str | None = None
     version: int = 0
+    unsettled: list[str] = []
+    """Steps that ended in the decision under way; empty between decisions."""
 
     def members(self, group: str) -> list[str]:
         """The live tokens of a group."""
@@ -125,8 +127,10 @@ class Control(msgspec.Struct, kw_only=True):
     def settle(self, ids: Mapping[int, int]) -> None:
         """The ledger has stamped a decision: places in it become event ids."""
         self.commands = {ids.get(name, name): command for name, command in self.commands.items()}
-        for state in self.steps.values():
+        for name in self.unsettled:
+            state = self.steps[name]
             state.result_event = ids.get(state.result_event, state.result_event)
+        self.unsettled.clear()
 
     @property
     def idle(self) -> bool:

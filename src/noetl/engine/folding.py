@@ -87,8 +87,8 @@ def _call_ended(control: Control, event: Happened) -> None:
     if command is not None and command.index is not None:
         _count_iteration(control.loops[step], command.index, payload.get("error") if failed else None, failed)
         return
-    state = control.steps.setdefault(step, StepState())
-    _finish(state, event, "error" if failed else "ok", "call.error" if failed else "call.done")
+    control.steps.setdefault(step, StepState())
+    _finish(control, step, event, "error" if failed else "ok", "call.error" if failed else "call.done")
 
 
 def _count_iteration(loop: LoopState, index: int, error: Json | None, failed: bool) -> None:
@@ -116,10 +116,13 @@ def _loop_done(control: Control, event: Happened) -> None:
     stats = event.payload.get("stats", {})
     barren = stats.get("total", 0) > 0 and stats.get("success", 0) == 0
     state.barren_epochs = state.barren_epochs + 1 if barren else 0
-    _finish(state, event, "error" if event.status == "FAILED" else "ok", "loop.done")
+    _finish(control, step, event, "error" if event.status == "FAILED" else "ok", "loop.done")
 
 
-def _finish(state: StepState, event: Happened, outcome: str, name: str) -> None:
+def _finish(control: Control, step: str, event: Happened, outcome: str, name: str) -> None:
+    state = control.steps[step]
+    if event.event_id < 0:
+        control.unsettled.append(step)
     state.state = "ended"
     state.outcome = outcome
     state.event_name = name

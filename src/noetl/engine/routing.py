@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from noetl.engine.context import names_used
 from noetl.engine.control import Control, Move, Token, apply_moves
-from noetl.playbook.document import Playbook
+from noetl.playbook.document import Playbook, Step
 
 __all__ = ["Graph", "Traffic"]
 
 
 class Graph:
-    """Which step can reach which, by arcs, whatever their conditions."""
+    """What a document alone says: which step can reach which, whatever the conditions, and what each looks up."""
 
     def __init__(self, playbook: Playbook) -> None:
         self.order = {name: place for place, name in enumerate(playbook.steps)}
@@ -25,6 +26,14 @@ class Graph:
             for name, step in playbook.steps.items()
         }
         self.reaches = cache(self._reaches)
+        self._playbook = playbook
+        self._names: dict[str, frozenset[str]] = {}
+
+    def names_used(self, step: Step) -> frozenset[str]:
+        """The names that a step's tasks may look up; found once per document."""
+        if step.name not in self._names:
+            self._names[step.name] = names_used(self._playbook, step)
+        return self._names[step.name]
 
     def _reaches(self, start: str, goal: str, avoid: str) -> bool:
         """Is there a path of at least one arc from `start` to `goal` that does not touch `avoid`?"""

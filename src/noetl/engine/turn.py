@@ -31,6 +31,7 @@ class Turn:
 
     def __init__(self, playbook: Playbook, graph: Graph, control: Control, known: Known, offset: int = 0) -> None:
         self._playbook = playbook
+        self._graph = graph
         self._control = control
         self._known = known
         self._host = templates.Host(now=known.now)
@@ -101,7 +102,7 @@ class Turn:
         """Hand a unit of work to a worker."""
         place = self._next_place()
         kind = step.tasks[0].kind if len(step.tasks) == 1 else "pipeline"
-        context = slice_for(self._playbook, step, self._control, self._known, self._sender_of(step.name))
+        context = slice_for(self._graph.names_used(step), step, self._control, self._known, self._sender_of(step.name))
         if context:
             more["context"] = context
         return self.say(

@@ -106,6 +106,7 @@ class Control(msgspec.Struct, kw_only=True):
     commands: dict[int, CommandState] = {}
     loops: dict[str, LoopState] = {}
     parent_execution_id: int | None = None
+    root_execution_id: int | None = None
     next_number: int = 1
     failure: Json | None = None
     failed_step: str | None = None

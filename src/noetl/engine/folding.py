@@ -51,6 +51,7 @@ def _initialized(control: Control, event: Happened) -> None:
     control.workload = event.payload.get("workload", {})
     control.ctx = event.payload.get("ctx", {})
     control.parent_execution_id = event.payload.get("parent_execution_id")
+    control.root_execution_id = event.payload.get("root_execution_id")
 
 
 def _started(control: Control, event: Happened) -> None:

@@ -82,6 +82,7 @@ class Execution:
     def __init__(self, stream: Stream, playbook: Playbook, control: Control, document: str, file: str) -> None:
         self.stream = stream
         self.document = document
+        self.digest = hashlib.sha256(document.encode()).hexdigest()
         self.file = file
         self.playbook = playbook
         self.control = control

@@ -45,6 +45,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     length: int = 0
     item: Any = None
     context: Json = {}
+    root_execution_id: int | None = None
     document: str = ""
     """The digest of the document, which tells versions of a playbook apart."""
 
@@ -93,7 +94,7 @@ class Worker:
         situation = Situation(
             tenant=work.tenant,
             execution=str(work.execution_id),
-            tree=str(work.execution_id),
+            tree=str(work.root_execution_id or work.execution_id),
             version=work.document,
             path=work.playbook.path,
         )

@@ -377,6 +377,8 @@ def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | No
         run=command.run,
         index=command.index,
         length=len(items),
+        root_execution_id=execution.control.root_execution_id,
+        document=execution.digest,
         item=payload.get("item"),
         context=payload.get("context", {}),
     )

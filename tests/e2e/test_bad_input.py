@@ -500,6 +500,21 @@ def test_a_setting_of_another_kind(home: Home) -> None:
 # --- Databases --------------------------------------------------------------------------------------------
 
 
+def test_a_list_is_shown_while_another_process_is_writing(home: Home) -> None:
+    """It would like to catch up first, as after a run that was killed; it does not insist."""
+    home.change(
+        "UPDATE projection_checkpoint SET position = 87", f"DELETE FROM projection WHERE root = 'execution/{FRAMES}'"
+    )
+    other = sqlite3.connect(home.ledger, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        result = home.run("list", "--json", env={"NOETL_LEDGER__BUSY_TIMEOUT": "50ms"})
+        assert result.code == 0
+        assert [row["execution_id"] for row in result.document["executions"]] == [ORDERS]
+    finally:
+        other.close()
+
+
 def test_a_database_that_another_process_is_writing_to(home: Home) -> None:
     other = sqlite3.connect(home.ledger, isolation_level=None)
     try:

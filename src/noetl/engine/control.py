@@ -113,17 +113,8 @@ class Control(msgspec.Struct, kw_only=True):
     last_step: str | None = None
     final_started: bool = False
     ended: str | None = None
-    version: int = 0
     unsettled: list[str] = []
     """Steps that ended in the decision under way; empty between decisions."""
-
-    def members(self, group: str) -> list[str]:
-        """The live tokens of a group."""
-        return [name for name, token in self.tokens.items() if group in token.groups]
-
-    def parked_at(self, step: str) -> list[str]:
-        """The tokens that wait at a step."""
-        return [name for name, token in self.tokens.items() if token.state == "parked" and token.step == step]
 
     def settle(self, ids: Mapping[int, int]) -> None:
         """The ledger has stamped a decision: places in it become event ids."""

@@ -15,7 +15,6 @@ from noetl.ports.objects import ObjectStore
 
 __all__ = ["PayloadStore", "payload_key"]
 
-JSON = "application/json"
 _TENANT_CHARS = 160
 
 
@@ -75,10 +74,6 @@ class PayloadStore:
             rows=rows,
             schema_digest=schema_digest,
         )
-
-    async def externalize(self, payload: bytes) -> PayloadRef:
-        """Keep an event's encoded payload outside the event."""
-        return await self.store(payload, media_type=JSON)
 
     async def fetch(self, ref: PayloadRef) -> bytes:
         """The whole payload. Raises NotFound, or IntegrityMismatch if the stored bytes are not the ones referred to."""

@@ -195,12 +195,6 @@ async def test_a_reference_that_contradicts_itself_is_refused(payloads: PayloadS
         await payloads.fetch(msgspec.structs.replace(ref, uri=uri))
 
 
-async def test_an_externalised_payload_is_json(payloads: PayloadStore) -> None:
-    ref = await payloads.externalize(b'{"a":1}')
-    assert ref.media_type == "application/json"
-    assert await payloads.fetch(ref) == b'{"a":1}'
-
-
 @pytest.mark.parametrize("tenant", ["", "..", "tenant", "a\0b"])
 def test_a_tenant_that_is_no_name_is_refused_at_once(tenant: str) -> None:
     with pytest.raises(InvalidName):

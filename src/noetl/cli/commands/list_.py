@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, table, with_text_ids
+from noetl.errors import Unavailable
 
 __all__ = ["command"]
 
@@ -73,7 +75,8 @@ async def _query(
     if not place.has_ledger():
         return [], None
     async with open_embedded(place, settings_of(tenant)) as embedded:
-        await embedded.projector.catch_up()  # a run that was killed had no time to
+        with contextlib.suppress(Unavailable):  # somebody is writing: what is there is still worth showing
+            await embedded.projector.catch_up()  # a run that was killed had no time to
         page = await embedded.projections.query("execution", tenant_id=tenant, where=where, cursor=cursor, limit=limit)
     rows = []
     for item in page.rows:

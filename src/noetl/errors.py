@@ -12,6 +12,7 @@ from collections.abc import Sequence
 __all__ = [
     "Conflict",
     "Corruption",
+    "Forbidden",
     "IdempotencyMismatch",
     "IntegrityMismatch",
     "InvalidDocument",
@@ -25,6 +26,7 @@ __all__ = [
     "PartialDuplicate",
     "StorageFull",
     "StreamSealed",
+    "Unauthenticated",
     "Unavailable",
     "VersionConflict",
 ]
@@ -77,6 +79,14 @@ class InvalidDocument(InvalidInput):
         more = len(problems) - shown
         super().__init__(first + (f"\nand {more} more, {len(problems)} in all" if more > 0 else ""))
         self.problems = tuple(problems)
+
+
+class Unauthenticated(NoetlError):
+    """Nobody we know is asking: no token, or one that does not hold. Asking again needs another token."""
+
+
+class Forbidden(NoetlError):
+    """We know who is asking, and they may not do this. The message says what they would need."""
 
 
 class Unavailable(NoetlError):

@@ -27,6 +27,7 @@ class CatalogContract:
         content = "name: größer 🙂\r\n\ttail \n"
         entry = await register(catalog, "guide/hello", content)
         assert entry == CatalogEntry(
+            catalog_id=entry.catalog_id,
             tenant_id="acme",
             path="guide/hello",
             version=1,
@@ -36,6 +37,15 @@ class CatalogContract:
             created_at=format_time(clock.now()),
         )
         assert await catalog.get("acme", "guide/hello") == entry
+
+    async def test_every_version_has_a_number_of_its_own(self, catalog: Catalog) -> None:
+        entries = [await register(catalog, path) for path in ("a", "b", "a")]
+        entries.append(await catalog.register("other", "a", "playbook", "x"))
+        assert len({entry.catalog_id for entry in entries}) == len(entries)
+        assert await catalog.by_id("acme", entries[2].catalog_id) == entries[2]
+        for number in (entries[3].catalog_id, 0, -1, 10**6, 2**63 - 1):
+            with pytest.raises(NotFound, match=f"no entry {number}"):
+                await catalog.by_id("acme", number)
 
     async def test_every_registration_makes_the_next_version(self, catalog: Catalog) -> None:
         entries = [await register(catalog, "a", content) for content in ("one", "two", "two")]

@@ -93,6 +93,15 @@ class ProjectionStoreContract:
         assert [found.row_id for found in await store.load(ROOT, surface="frames")] == ["10", "9"]
         assert await store.load(ROOT, surface="stages") == []
 
+    async def test_rows_come_in_pages(self, store: ProjectionStore) -> None:
+        await store.save([row(row_id, surface=surface) for surface in ("frames", "commands") for row_id in "bBaé"])
+        await store.save([row("c", root=Stream("acme", "execution/410"), surface="frames")])
+        found: list[str] = []
+        while rows := await store.page(ROOT, "frames", after=found[-1] if found else "", limit=3):
+            found += [item.row_id for item in rows]
+        assert found == sorted("bBaé")
+        assert await store.page(ROOT, "stages") == []
+
     async def test_only_the_wanted_ids_are_loaded(self, store: ProjectionStore) -> None:
         await store.save([row(row_id, surface=surface) for surface in ("frames", "commands") for row_id in "abcd"])
         found = await store.load(ROOT, surface="frames", ids=["c", "nobody", "a", "c"])

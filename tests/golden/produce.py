@@ -19,7 +19,7 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.fold import State, state_checksum
 from noetl.kernel.streams import is_dense
 from noetl.kernel.upcast import default_registry
-from tests.golden.stories import others, stages, steps
+from tests.golden.stories import forks, others, stages, steps
 from tests.scribe import START, Scribe, by_stream, fold_all, line_of
 
 PROJECT_ROOT = Path(__file__).parents[2]
@@ -49,6 +49,9 @@ STORIES: dict[Tell, Sequence[Path]] = {
     others.subscription: [CORPUS / "subscription_orders.jsonl"],
     others.tenant: [CORPUS / "tenant.jsonl"],
     stages.orders: [Path("examples/logs/orders.jsonl")],
+    others.patched: [CORPUS / "patched.jsonl"],
+    others.custody: [CORPUS / "custody.jsonl"],
+    forks.retried: [CORPUS / "retry_source.jsonl", CORPUS / "retry.jsonl"],
 }
 
 

@@ -13,11 +13,12 @@ from noetl.engine.control import Control
 from noetl.engine.scope import Known, Scope
 from noetl.kernel.event import Json
 from noetl.playbook import templates
-from noetl.playbook.document import Playbook, Step
+from noetl.playbook.document import Playbook, Step, Task
 
-__all__ = ["names_used", "slice_for"]
+__all__ = ["names_used", "paths_used", "slice_for"]
 
 _CONTEXT_WORD = re.compile(r"\bcontext\b")
+_DATA_WORD = re.compile(r"""(?<!["'.\w])data(?!["'\w])""")
 
 
 def slice_for(used: frozenset[str], step: Step, control: Control, known: Known, sender: str | None) -> Json:
@@ -47,8 +48,18 @@ def _has_ended(control: Control, step: str) -> bool:
 
 
 def names_used(playbook: Playbook, step: Step) -> frozenset[str]:
-    """The root names that a step's tasks may look up. Code that mentions `context` may read anything."""
+    """The root names that a step's tasks may look up.
+
+    Code that mentions `context` may read anything, and so may a script that nobody has loaded yet. Python that
+    mentions `data` without being given it reads that name, else the result before it (NTL-931).
+    """
     found: set[str] = set()
+    for task in _tasks(playbook, step):
+        if _is_loaded(task.fields.get("script")):
+            found.add("context")
+        given = "data" in task.input or "data" in step.input
+        if task.kind == "python" and not given and _DATA_WORD.search(str(task.fields.get("code", ""))):
+            found |= {"data", "result"}
     for text in _texts(playbook, step):
         if templates.is_template(text) and templates.check(text) is None:
             found |= templates.names(text)
@@ -57,15 +68,34 @@ def names_used(playbook: Playbook, step: Step) -> frozenset[str]:
     return frozenset(found)
 
 
+def paths_used(playbook: Playbook, step: Step) -> frozenset[tuple[str, ...]]:
+    """What a step's tasks read of those names, as far as it is written out."""
+    found: set[tuple[str, ...]] = set()
+    for text in _texts(playbook, step):
+        if templates.is_template(text) and templates.check(text) is None:
+            found |= templates.paths(text)
+    return frozenset(found)
+
+
 def _texts(playbook: Playbook, step: Step) -> Iterable[str]:
-    tasks = list(step.tasks)
-    tasks += [entry.task for entry in playbook.workbook.values() if any(task.kind == "workbook" for task in tasks)]
     parts: list[Any] = [step.input, step.timeout, [entry.fields for entry in playbook.keychain]]
-    for task in tasks:
+    for task in _tasks(playbook, step):
         parts += [task.input, task.fields, task.auth, task.set, task.timeout]
         for rule in task.rules:
             parts += [rule.when, rule.set, rule.attempts, rule.delay]
     yield from _strings(parts)
+
+
+def _tasks(playbook: Playbook, step: Step) -> list[Task]:
+    """The tasks of a step, and those of the workbook if it calls one."""
+    calls = any(task.kind == "workbook" for task in step.tasks)
+    return [*step.tasks, *(entry.task for entry in playbook.workbook.values() if calls)]
+
+
+def _is_loaded(script: Any) -> bool:
+    """Whether the text of a task comes from elsewhere."""
+    source = script.get("source") if isinstance(script, dict) else None
+    return script is not None and not (isinstance(source, dict) and "code" in source)
 
 
 def _strings(value: Any) -> Iterable[str]:
@@ -86,10 +116,11 @@ def _part(layer: Json, used: frozenset[str], whole: str, everything: bool) -> Js
 
 
 def _result(control: Control, scope: Scope, step: str) -> Json:
+    """A result; one that is kept elsewhere is left to the shell, which knows where."""
     state = control.steps[step]
-    found: Json = {"outcome": state.outcome, "value": scope.raw_result(step)}
-    if "reference" in state.result:
-        found["reference"] = state.result["reference"]
+    found: Json = {"outcome": state.outcome}
+    if not scope.is_stored(step):
+        found["value"] = scope.raw_result(step)
     if state.kind == "http":
         found["http"] = True
     return found

@@ -25,6 +25,7 @@ __all__ = [
     "apply_assignments",
     "apply_moves",
     "assign",
+    "unassign",
 ]
 
 
@@ -63,6 +64,8 @@ class CommandState(msgspec.Struct):
     index: int | None = None
     child: int | None = None
     suspended: bool = False
+    delivery: int = 0
+    """How often it was handed out anew. Whoever had it before that is not heard any more."""
 
 
 class LoopState(msgspec.Struct):
@@ -107,6 +110,10 @@ class Control(msgspec.Struct, kw_only=True):
     loops: dict[str, LoopState] = {}
     parent_execution_id: int | None = None
     root_execution_id: int | None = None
+    depth: int = 0
+    """How many calls lie between this execution and the one at the root of its tree."""
+    authority: Json = {}
+    """What it may use, as it was recorded when it started."""
     next_number: int = 1
     failure: Json | None = None
     failed_step: str | None = None
@@ -140,6 +147,17 @@ def assign(scope: Json, path: str, value: Any) -> Json:
         found = scope.get(name)
         value = assign(found if isinstance(found, dict) else {}, rest, value)
     return {**scope, name: value}
+
+
+def unassign(scope: Json, path: str) -> Json:
+    """The mapping without a dotted path; the same one when there is nothing at it. Nothing is changed in place."""
+    name, dot, rest = path.partition(".")
+    if name not in scope:
+        return scope
+    if not dot:
+        return {other: value for other, value in scope.items() if other != name}
+    inner = scope[name]
+    return {**scope, name: unassign(inner, rest)} if isinstance(inner, dict) else scope
 
 
 def add_assignments(earlier: Json, later: Json) -> Json:

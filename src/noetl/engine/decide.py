@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from noetl.engine.control import Control
+from noetl.engine.control import CommandState, Control
 from noetl.engine.fact import Fact
-from noetl.engine.outcome import error_view
+from noetl.engine.fork import Fork
+from noetl.engine.outcome import error_view, failure
 from noetl.engine.routing import Graph
 from noetl.engine.scope import Known
 from noetl.engine.turn import Turn
 from noetl.kernel.event import Json
 from noetl.playbook.document import Playbook
 
-__all__ = ["Engine", "Report"]
+__all__ = ["Engine", "Report", "Suspension", "awaited"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     set: Json = {}
     worker_id: str = ""
     detail: Json = {}
+    delivery: int | None = None
+    """Which delivery of the command this is about; None where it was not delivered to anybody."""
+
+
+class Suspension(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says about a command that has to wait for a playbook it calls. It is still in flight."""
+
+    command_id: int
+    call: Json
+    state: Json | None = None
+    """The pipeline, to be gone on with; None when the call is all there is, and its outcome that of the command."""
+    worker_id: str = ""
+    delivery: int | None = None
 
 
 class Engine:
@@ -44,19 +59,26 @@ class Engine:
         turn.begin()
         return turn.run()
 
+    def fork(self, control: Control, opening: Json, fork: Fork, known: Known) -> list[Fact]:
+        """How an execution begins that goes on from another one; `known` has the large results it adopts."""
+        turn = self._turn(control, known)
+        turn.say("playbook.initialized", payload=fork.opening(opening), status="PENDING")
+        turn.begin_fork(fork)
+        return turn.run()
+
     def report(self, control: Control, report: Report, known: Known, *, offset: int = 0) -> list[Fact]:
         """What follows from a finished command. Nothing, if it is not in flight: late and repeated reports are refused.
 
         `offset` is the number of facts that earlier decisions have put into the same append.
         """
-        command = control.commands.get(report.command_id)
+        command = awaited(control, report)
         if command is None:
             return []
         turn = self._turn(control, known, offset)
         own: Json = {"command_id": report.command_id, "aggregate_type": "command"}
         meta = {"worker_id": report.worker_id} if report.worker_id else {}
-        turn.say("command.claimed", command.step, meta=meta, status="CLAIMED", **own)
-        turn.say("command.started", command.step, meta=meta, status="RUNNING", **own)
+        if not command.suspended:  # else that was said when it began to wait
+            _say_begun(turn, command.step, meta, own)
         if control.ended is not None:
             turn.say("command.cancelled", command.step, payload=_outcome(report), status="CANCELLED", meta=meta, **own)
             return turn.facts
@@ -73,6 +95,49 @@ class Engine:
             turn.refill(self._playbook.steps[command.step])
         return turn.run()
 
+    def suspend(self, control: Control, wait: Suspension, child: int, known: Known) -> list[Fact]:
+        """A command begins to wait for the execution `child`. Nothing, if it is not in flight or waits already."""
+        command = awaited(control, wait)
+        if command is None or command.suspended:
+            return []
+        turn = self._turn(control, known)
+        own: Json = {"command_id": wait.command_id, "aggregate_type": "command"}
+        meta = {"worker_id": wait.worker_id} if wait.worker_id else {}
+        _say_begun(turn, command.step, meta, own)
+        if control.ended is not None:
+            turn.say("command.cancelled", command.step, status="CANCELLED", meta=meta, **own)
+            return turn.facts
+        if not control.steps[command.step].entered:
+            turn.say("step.enter", command.step, **own)
+        payload: Json = {"child_execution_id": child, "call": wait.call, "state": wait.state, "suspended_at": known.now}
+        turn.say("command.suspended", command.step, payload=payload, status="SUSPENDED", meta=meta,
+                 large=("call", "state"), **own)  # fmt: skip
+        return turn.facts
+
+    def resume(self, control: Control, command_id: int, outcome: Json, known: Known) -> list[Fact]:
+        """What a command waited for has ended with this outcome, and a worker can go on with it."""
+        command = control.commands.get(command_id)
+        if command is None or not command.suspended:
+            return []
+        turn = self._turn(control, known)
+        own: Json = {"command_id": command_id, "aggregate_type": "command"}
+        if control.ended is not None:
+            turn.say("command.cancelled", command.step, status="CANCELLED", **own)
+        else:
+            turn.say("command.resumed", command.step, payload={"outcome": outcome}, status="PENDING",
+                     large=("outcome",), **own)  # fmt: skip
+        return turn.facts
+
+    def abandon(self, control: Control, command_id: int, worker_id: str, known: Known) -> list[Fact]:
+        """The worker of a command was not heard of for too long; it will be delivered again."""
+        command = control.commands.get(command_id)
+        if command is None or command.suspended:
+            return []
+        turn = self._turn(control, known)
+        turn.say("command.abandoned", command.step, command_id=command_id, aggregate_type="command",
+                 status="ABANDONED", meta={"worker_id": worker_id})  # fmt: skip
+        return turn.facts
+
     def cancel(self, control: Control, reason: str, known: Known) -> list[Fact]:
         """End an execution from outside. Commands in flight are left to finish; nothing of them is routed."""
         if control.ended is not None:
@@ -81,8 +146,43 @@ class Engine:
         turn.say("playbook.cancelled", "playbook", payload={**turn.ending(), "reason": reason}, status="CANCELLED")
         return turn.facts
 
+    def finalize(self, control: Control, status: str, text: str, known: Known) -> list[Fact]:
+        """End an execution from outside as COMPLETED or FAILED, with what somebody says about it."""
+        if control.ended is not None:
+            return []
+        turn = self._turn(control, known)
+        payload = {**turn.ending(), "reason": text}
+        if status == "FAILED":
+            payload["error"] = control.failure or failure("FINALIZED", text)
+        turn.say(f"playbook.{status.lower()}", "playbook", payload=payload, status=status)
+        return turn.facts
+
+    def patch(self, control: Control, values: Json, unset: Sequence[str], known: Known) -> list[Fact]:
+        """Change `ctx` from outside: keys are `ctx.<path>`. What is unset goes first, then the values are set."""
+        if control.ended is not None or not (values or unset):
+            return []
+        turn = self._turn(control, known)
+        payload: Json = {"set": values} if values else {}
+        if unset:
+            payload["unset"] = list(unset)
+        turn.say("ctx.patched", payload=payload)
+        return turn.facts
+
     def _turn(self, control: Control, known: Known, offset: int = 0) -> Turn:
         return Turn(self._playbook, self._graph, control, known, offset)
+
+
+def awaited(control: Control, said: Report | Suspension) -> CommandState | None:
+    """The command that this is about, if it is in flight and was not handed to somebody else since."""
+    command = control.commands.get(said.command_id)
+    if command is None or said.delivery not in (None, command.delivery):
+        return None
+    return command
+
+
+def _say_begun(turn: Turn, step: str, meta: Json, own: Json) -> None:
+    turn.say("command.claimed", step, meta=meta, status="CLAIMED", **own)
+    turn.say("command.started", step, meta=meta, status="RUNNING", **own)
 
 
 def _outcome(report: Report) -> Json:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from noetl.kernel.event import Json
+from noetl.kernel.event import Json, PayloadRef
 
 __all__ = ["Fact"]
 
@@ -29,6 +29,9 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event_id: int = 0
     large: tuple[str, ...] = ()
     """Keys of the payload that may be too large for an event; the shell stores those that are."""
+
+    payload_ref: PayloadRef | None = None
+    """Where a part of the payload is that was stored long before."""
 
     def value(self, name: str) -> Any:
         """A value of the payload, or None."""

@@ -15,6 +15,7 @@ from noetl.engine.control import (
     StepState,
     apply_assignments,
     apply_moves,
+    unassign,
 )
 from noetl.kernel.event import Json
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
@@ -52,6 +53,8 @@ def _initialized(control: Control, event: Happened) -> None:
     control.ctx = event.payload.get("ctx", {})
     control.parent_execution_id = event.payload.get("parent_execution_id")
     control.root_execution_id = event.payload.get("root_execution_id")
+    control.depth = event.payload.get("depth", 0)
+    control.authority = event.payload.get("authority", {})
 
 
 def _started(control: Control, event: Happened) -> None:
@@ -150,6 +153,17 @@ def _skipped(control: Control, event: Happened) -> None:
     apply_moves(control, _moves(event))
 
 
+def _adopted(control: Control, event: Happened) -> None:
+    """A run that another execution made counts as if it had been made here."""
+    step, payload = event.node_name or "", event.payload
+    control.steps[step] = StepState(run=payload.get("run", 1), kind=payload.get("kind", ""), entered=True)
+    outcome = "error" if event.status == "FAILED" else "ok"
+    _finish(control, step, event, outcome, payload.get("event_name", "call.done"))
+    control.last_step = step
+    if "unhandled" in payload:
+        control.failure, control.failed_step = payload["unhandled"], step
+
+
 def _command_ended(control: Control, event: Happened) -> None:
     control.commands.pop(event.command_id or 0, None)
 
@@ -157,15 +171,31 @@ def _command_ended(control: Control, event: Happened) -> None:
 def _suspended(control: Control, event: Happened) -> None:
     command = control.commands[event.command_id or 0]
     command.suspended = True
+    command.delivery += 1
     command.child = event.payload.get("child_execution_id")
 
 
 def _resumed(control: Control, event: Happened) -> None:
     control.commands[event.command_id or 0].suspended = False
+    _abandoned(control, event)
+
+
+def _abandoned(control: Control, event: Happened) -> None:
+    control.commands[event.command_id or 0].delivery += 1
+
+
+def _patched(control: Control, event: Happened) -> None:
+    for name in event.payload.get("unset", []):
+        scope, _, path = name.partition(".")
+        if scope == "ctx" and path:
+            control.ctx = unassign(control.ctx, path)
+    apply_assignments(control, None, event.payload.get("set", {}))
 
 
 def _ended(control: Control, event: Happened) -> None:
     control.ended = control.ended or TERMINAL_TYPES[canonical_type(event.event_type)]
+    if control.ended == "FAILED" and control.failure is None:
+        control.failure = event.payload.get("error")  # of one that was finalised: nothing in it had failed
     control.tokens.clear()
 
 
@@ -191,10 +221,13 @@ _HANDLERS: dict[str, Callable[[Control, Happened], None]] = {
     "loop.done": _loop_done,
     "step.exit": _exited,
     "step.skipped": _skipped,
+    "step.adopted": _adopted,
     "command.completed": _command_ended,
     "command.failed": _command_ended,
     "command.cancelled": _command_ended,
     "command.suspended": _suspended,
     "command.resumed": _resumed,
+    "command.abandoned": _abandoned,
+    "ctx.patched": _patched,
     **dict.fromkeys(TERMINAL_TYPES, _ended),
 }

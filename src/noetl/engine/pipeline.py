@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -28,6 +29,11 @@ __all__ = ["Ended", "Pipeline", "RunTask", "TaskOutcome", "Wait"]
 MOST_JUMPS = 100_000
 MOST_WARNINGS = 100
 
+_STATE = (
+    "ctx", "scratch", "iter", "own", "results", "outcomes", "previous", "assigned", "written", "place", "attempts",
+    "visits", "jumps", "last", "last_good", "last_output", "warnings",
+)  # fmt: skip
+
 RenderingOf = Callable[[str], Mapping[str, str]]
 
 
@@ -41,6 +47,8 @@ class RunTask(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None
     attempt: int
     visit: int
+    previous: Any = None
+    """The result of the last task before it that succeeded."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -121,6 +129,20 @@ class Pipeline:
         """The first task."""
         return self._follow(self._visit(0))
 
+    def state(self) -> Json:
+        """What has to be kept while the pipeline waits for a call, so that another process can go on with it.
+
+        The input of the task is not: it may hold secrets, and is rendered again from the rest.
+        """
+        return {name: getattr(self, f"_{name}") for name in _STATE}
+
+    def restore(self, state: Json) -> None:
+        """Go on from a kept state; what is due next is the outcome of the task that waited."""
+        for name in _STATE:
+            setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
+        self._input = {}
+        self._input = self._kept({**self._tasks[self._place].input, **self._step.input}, self._names())
+
     def resume(self) -> Next:
         """After a wait: the same task again."""
         return self._follow(self._attempt())
@@ -181,6 +203,7 @@ class Pipeline:
             timeout=timeout,
             attempt=self._attempts[task.name],
             visit=self._visits[task.name],
+            previous=self._previous,
         )
 
     def _field(self, value: Any, names: Mapping[str, Any], how: str) -> Any:
@@ -189,12 +212,17 @@ class Pipeline:
         if how == "strict":
             return templates.render_strict(value, names, host=self._host)
         if how == "code":
-            texts = value if isinstance(value, list) else [value]
-            code = [
-                templates.render_code(text, names, host=self._host) if isinstance(text, str) else text for text in texts
-            ]
-            return code if isinstance(value, list) else code[0]
+            return self._code(value, names)
         return self._kept(value, names)
+
+    def _code(self, value: Any, names: Mapping[str, Any]) -> Any:
+        if isinstance(value, str):
+            return templates.render_code(value, names, host=self._host)
+        if isinstance(value, list):
+            return [self._code(item, names) for item in value]
+        if isinstance(value, dict):
+            return {name: self._code(item, names) for name, item in value.items()}
+        return value
 
     def _kept(self, value: Any, names: Mapping[str, Any]) -> Any:
         """A lenient field: a template that raises keeps its raw text."""

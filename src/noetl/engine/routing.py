@@ -35,6 +35,10 @@ class Graph:
             self._names[step.name] = names_used(self._playbook, step)
         return self._names[step.name]
 
+    def targets(self, step: str) -> tuple[str, ...]:
+        """The steps that arcs lead to from here."""
+        return self._targets.get(step, ())
+
     def _reaches(self, start: str, goal: str, avoid: str) -> bool:
         """Is there a path of at least one arc from `start` to `goal` that does not touch `avoid`?"""
         if start == avoid:
@@ -65,10 +69,10 @@ class Traffic:
         moves, self.moves = self.moves, []
         return moves
 
-    def start(self, step: str) -> str:
-        """Put the first token, or the one of the final step, on its step."""
+    def start(self, step: str, sender: str | None = None) -> str:
+        """Put the first token on its step; in a fork another step may have sent it."""
         name = self._new_name()
-        self._do(Move(op="enter", token=name, step=step))
+        self._do(Move(op="enter", token=name, step=step, sender=sender))
         return name
 
     def send(self, token_name: str, targets: Sequence[str]) -> None:

@@ -11,12 +11,15 @@ from noetl.engine.control import Control, StepState
 from noetl.engine.outcome import step_output
 from noetl.kernel.event import Json
 from noetl.playbook import templates
-from noetl.playbook.templates import EventName, ResultView
+from noetl.playbook.templates import EventName, External, ResultView
 
-__all__ = ["IDENTITY", "Known", "Scope"]
+__all__ = ["IDENTITY", "Known", "LazyResults", "Scope", "external_of", "whole_result"]
 
 IDENTITY = ("execution_id", "catalog_id", "job", "parent_execution_id", "server_url")
 """Names that nothing shadows."""
+
+_ENDED = frozenset({"event", "output", "result", "response", "error", "step"})
+"""What is said about a step that has just ended; put together when a template asks for it."""
 
 _MISSING = object()
 
@@ -32,8 +35,12 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     server_url: str | None = None
     items: Mapping[str, Sequence[Any]] = {}
     """The collections of loops in flight, by step."""
-    loop_results: list[Any] | None = None
+    loop_results: Sequence[Any] | None = None
     """The results of all iterations, by index, when this report is a loop's last."""
+
+
+class LazyResults(Sequence[Any]):
+    """Results that are not in memory; they are read when they are asked for."""
 
 
 class Scope:
@@ -55,15 +62,14 @@ class Scope:
         self._control = control
         self._known = known
         self._entering = entering
+        self._ended = ended
         self._special: dict[str, Any] = {
             "ctx": control.ctx,
             "workload": control.workload,
             "env": known.env,
             **_identity(control, known),
         }
-        if ended is not None:
-            self._special.update(self._ended(ended))
-        elif sender is not None:
+        if ended is None and sender is not None:
             self._special["result"] = self._special["response"] = self._result(sender, control.steps[sender])
 
     def names_for(self, value: Any) -> dict[str, Any]:
@@ -79,6 +85,9 @@ class Scope:
         """The first layer that has the name wins."""
         if name in self._special:
             return self._special[name]
+        if self._ended is not None and name in _ENDED:
+            self._special[name] = self._about_ended(self._ended, name)
+            return self._special[name]
         state = self._control.steps.get(name)
         if state is not None and state.state == "ended" and name != self._entering:
             return self._result(name, state)
@@ -89,42 +98,81 @@ class Scope:
 
     def raw_result(self, step: str) -> Any:
         """The whole result of a step, from state or from what the shell has brought."""
+        return whole_result(self._control.steps[step], self._found(step))
+
+    def is_stored(self, step: str) -> bool:
+        """True for a result that is not in control state, or will not be once it is recorded."""
+        return "reference" in self._control.steps[step].result or _is_lazy(self._found(step))
+
+    def _found(self, step: str) -> Any:
         state = self._control.steps[step]
         if "reference" in state.result and step in self._known.results:
             return self._known.results[step]
         return state.result.get("context")
 
     def _result(self, step: str, state: StepState) -> ResultView:
-        return ResultView(self.raw_result(step), state.outcome, http=state.kind == "http")
+        found = self._found(step)
+        if not _is_lazy(found):
+            whole = whole_result(state, found)
+            external = external_of(state.result.get("reference"), whole)
+            return ResultView(whole, state.outcome, http=state.kind == "http", external=external)
+        at_hand = {name: value for name, value in found.items() if name != "results"}
+        external = External(None, "", "", lambda: whole_result(state, found))
+        return ResultView(at_hand, state.outcome, external=external)
 
-    def _ended(self, step: str) -> Json:
+    def _about_ended(self, step: str, name: str) -> Any:
         state = self._control.steps[step]
-        raw = self.raw_result(step)
-        output = step_output(
-            raw,
-            failed=state.outcome == "error",
-            error=state.error,
-            reference=state.result.get("reference"),
-            more=state.output,
-        )
+        match name:
+            case "event":
+                return self._event(step, state)
+            case "output":
+                return step_output(
+                    self.raw_result(step),
+                    failed=state.outcome == "error",
+                    error=state.error,
+                    reference=state.result.get("reference"),
+                    more=state.output,
+                )
+            case "error":
+                return state.error
+            case "step":
+                return state.scratch
+            case _:
+                return self._result(step, state)
+
+    def _event(self, step: str, state: StepState) -> Json:
         payload: Json = {"result": state.result, "error": state.error}
-        if state.event_name == "loop.done" and isinstance(raw, dict):
-            payload |= raw
-        view = self._result(step, state)
-        event = {
+        if state.event_name == "loop.done":
+            raw = self.raw_result(step)
+            if isinstance(raw, dict):
+                payload = {**payload, "result": {**state.result, "context": raw}, **raw}
+        return {
             "name": EventName(state.event_name),
             "step": step,
             "payload": payload,
             "timestamp": self._known.now,
         }
-        return {
-            "event": event,
-            "output": output,
-            "result": view,
-            "response": view,
-            "error": state.error,
-            "step": state.scratch,
-        }
+
+
+def whole_result(state: StepState, found: Any) -> Any:
+    """A result as authors see it. A loop's has its results twice, and in the log only once."""
+    if state.event_name != "loop.done" or not isinstance(found, dict) or "results" not in found:
+        return found
+    results = list(found["results"]) if _is_lazy(found) else found["results"]
+    return {**found, "results": results, "data": results}
+
+
+def _is_lazy(found: Any) -> bool:
+    """A loop's results may wait elsewhere until somebody asks for them."""
+    return isinstance(found, dict) and "results" in found and isinstance(found["results"], LazyResults)
+
+
+def external_of(reference: Json | None, value: Any) -> External | None:
+    """What a view of a result says about where it is kept; nothing for one that its event holds."""
+    if reference is None:
+        return None
+    said = (reference.get("ref"), str(reference.get("store", "")), str(reference.get("preview", "")))
+    return External(*said, lambda: value)
 
 
 def _identity(control: Control, known: Known) -> Json:

@@ -11,6 +11,7 @@ from noetl.engine.context import slice_for
 from noetl.engine.control import Control, add_assignments, apply_assignments
 from noetl.engine.fact import Fact
 from noetl.engine.folding import apply
+from noetl.engine.fork import Fork
 from noetl.engine.outcome import failure
 from noetl.engine.routing import Graph, Traffic
 from noetl.engine.scope import IDENTITY, Known, Scope
@@ -62,6 +63,18 @@ class Turn:
         self._entered.append(self._traffic.start(entry))
         self._attach_moves(place)
 
+    def begin_fork(self, fork: Fork) -> None:
+        """What is adopted, then the token on the step where the fork begins. A final step gets none, as ever."""
+        for one in fork.steps:
+            status = "FAILED" if one.state.outcome == "error" else "COMPLETED"
+            payload = one.payload(fork.execution_id)
+            self.say("step.adopted", one.step, payload=payload, status=status, payload_ref=one.payload_ref)
+        warned: Json = {"warnings": list(fork.warnings)} if fork.warnings else {}
+        place = self.say("workflow.initialized", fork.step, payload=warned, status="RUNNING")
+        if not fork.final:
+            self._entered.append(self._traffic.start(fork.step, fork.sender))
+            self._attach_moves(place)
+
     def run(self) -> list[Fact]:
         """Let tokens go as far as they go without waiting for anybody, then see whether that was the end."""
         while self._entered:
@@ -101,7 +114,7 @@ class Turn:
     def issue(self, step: Step, run: int, **more: Any) -> int:
         """Hand a unit of work to a worker."""
         place = self._next_place()
-        kind = step.tasks[0].kind if len(step.tasks) == 1 else "pipeline"
+        kind = _kind_of(self._playbook, step)
         context = slice_for(self._graph.names_used(step), step, self._control, self._known, self._sender_of(step.name))
         if context:
             more["context"] = context
@@ -238,14 +251,14 @@ class Turn:
         assert spec is not None
         stats = {"total": loop.success + loop.failed, "success": loop.success, "failed": loop.failed}
         failed = loop.failed > 0 and spec.failure != "best_effort"
-        results = self._known.loop_results or []
+        results: Sequence[Any] = self._known.loop_results or []
         if not self._control.steps[step.name].entered:
             self.say("step.enter", step.name)
         self._say_loop_done(step, stats, results, loop.first_error if failed else None)
 
-    def _say_loop_done(self, step: Step, stats: dict[str, int], results: list[Any], error: Json | None) -> None:
+    def _say_loop_done(self, step: Step, stats: dict[str, int], results: Sequence[Any], error: Json | None) -> None:
         run = self._control.steps[step.name].run
-        result = {"results": results, "stats": stats, "count": stats["total"], "data": results}
+        result = {"results": results, "stats": stats, "count": stats["total"]}
         payload: Json = {"stats": stats, "result": {"status": "error" if error else "ok", "context": result}}
         if error is not None:
             payload["error"] = error
@@ -381,6 +394,15 @@ def normalise(value: Any) -> list[Any]:
     if isinstance(value, Sequence | Set) and not isinstance(value, Mapping):
         return list(value)
     return [value]
+
+
+def _kind_of(playbook: Playbook, step: Step) -> str:
+    """What a command of a step does; a task of the workbook is what its entry says."""
+    if len(step.tasks) != 1:
+        return "pipeline"
+    (task,) = step.tasks
+    entry = playbook.workbook.get(str(task.fields.get("name", task.name))) if task.kind == "workbook" else None
+    return task.kind if entry is None else entry.task.kind
 
 
 def _is_plain_noop(step: Step) -> bool:

@@ -20,8 +20,9 @@ _BY_AGGREGATE = {
     "workflow": "initialized completed failed",
     "command": "issued claimed started heartbeat completed failed suspended resumed abandoned cancelled "
     "route.selected route.failed",
-    "step": "enter exit skipped",
+    "step": "enter exit skipped adopted",
     "call": "done error",
+    "ctx": "patched",
     "loop": "opened item done stalled",
     "stage": "opened started closed",
     "frame": "dispatched started heartbeat committed failed abandoned",
@@ -34,6 +35,8 @@ _BY_AGGREGATE = {
     "message.directives_applied message.rejected message.deduplicated message.spooled message.replayed "
     "message.dispatched message.dead_lettered circuit.opened circuit.closed spool.draining spool.recovered",
     "tenant": "created updated suspended resumed deleted",
+    "credential": "registered removed rotated",
+    "token": "created revoked",
 }
 
 KNOWN_TYPES = frozenset(f"{aggregate}.{name}" for aggregate, names in _BY_AGGREGATE.items() for name in names.split())

@@ -13,6 +13,8 @@ __all__ = ["Catalog", "CatalogEntry", "CatalogPage"]
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One registered version of a document. Nothing about it ever changes."""
 
+    catalog_id: int
+    """The version's own number, which no other version of any path or tenant has."""
     tenant_id: str
     path: str
     version: int
@@ -38,6 +40,10 @@ class Catalog(Protocol):
 
     async def get(self, tenant_id: str, path: str, version: int | None = None) -> CatalogEntry:
         """One version, the latest by default. Raises NotFound."""
+        ...
+
+    async def by_id(self, tenant_id: str, catalog_id: int) -> CatalogEntry:
+        """One version by its number. Raises NotFound, also for an entry of another tenant."""
         ...
 
     async def by_digest(self, tenant_id: str, sha256: str) -> CatalogEntry:

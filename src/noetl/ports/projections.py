@@ -83,6 +83,10 @@ class ProjectionStore(Protocol):
         """Rows of a root, of one surface or all, by surface and id. An id that has no row is left out."""
         ...
 
+    async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
+        """The next rows of one surface of a root, in order of id, for whoever cannot hold them all."""
+        ...
+
     async def query(
         self,
         surface: str,

@@ -234,3 +234,39 @@ def tenant(scribe: Scribe) -> list[str]:
     story.tell("tenant.resumed", payload={"settings": {"plan": "enterprise"}}, **itself)
     story.tell("tenant.deleted", payload={"reason": "contract ended"}, pause=1800 * SECOND, **itself)
     return [story.root]
+
+
+def patched(scribe: Scribe) -> list[str]:
+    """Somebody changes `ctx` from outside while a step waits, and ends the execution by hand."""
+    run = Run(scribe)
+    run.begin("sales/close_month", "collect", {"month": "2026-02"}, set={"ctx.rate": 1.07, "ctx.limits.rows": 500})
+    run.work("collect", "python", {"rows": 12}, set={"ctx.region": "north", "ctx.limits.seconds": 30})
+    run.issue("approve", "http")
+    run.tell("ctx.patched", payload={"set": {"ctx.rate": 1.08, "ctx.limits.rows": 900, "ctx.note": "by hand"}})
+    run.tell("ctx.patched", payload={"unset": ["ctx.region", "ctx.limits.seconds", "ctx.never.there"]})
+    run.tell("ctx.patched", payload={"unset": ["ctx.limits"], "set": {"ctx.approved_by": "ada"}})
+    reason = fault("unknown", "FINALIZED", "the approval service is gone for good")
+    run.tell(
+        "playbook.failed",
+        node_name="playbook",
+        status="FAILED",
+        payload={"final_step": "collect", "result": {"status": "ok"}, "error": reason, "reason": reason["message"]},
+    )
+    return [run.root]
+
+
+def custody(scribe: Scribe) -> list[str]:
+    """A tenant's credentials and tokens: what was stored, replaced, sealed anew and taken away."""
+    story = Story(scribe, "tenant/acme-labs")
+    crm: Json = {"aggregate_type": "credential", "aggregate_id": "crm"}
+    sealed = {"type": "bearer", "key_id": "kek-1a2b3c4d", "fields": ["token"]}
+    story.tell("credential.registered", payload={**sealed, "version": 1, "fingerprint": "11" * 16}, **crm)
+    story.tell("credential.registered", payload={**sealed, "version": 2, "fingerprint": "22" * 16}, **crm)
+    rotation = {"previous_key_id": "kek-1a2b3c4d", "key_id": "kek-5e6f7a8b"}
+    story.tell("credential.rotated", payload=rotation, aggregate_type="credential", aggregate_id="*")
+    for number, ends in (("01", "2026-06-15T00:00:00.000000Z"), ("02", None)):
+        payload = {"name": f"ci-{number}", "roles": ["reader"], "expires_at": ends}
+        story.tell("token.created", payload=payload, aggregate_type="token", aggregate_id=number * 8)
+    story.tell("token.revoked", payload={"name": "ci-01", "roles": ["reader"]}, aggregate_type="token", aggregate_id="01" * 8)
+    story.tell("credential.removed", payload={"type": "bearer", "version": 2, "fingerprint": "22" * 16}, **crm)
+    return [story.root]

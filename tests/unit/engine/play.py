@@ -18,7 +18,7 @@ from noetl.engine.control import Control
 from noetl.engine.decide import Engine, Report
 from noetl.engine.fact import Fact
 from noetl.engine.folding import apply
-from noetl.engine.scope import Known
+from noetl.engine.scope import Known, whole_result
 from noetl.playbook.document import Playbook
 from noetl.playbook.parse import load
 
@@ -266,8 +266,9 @@ class Player:
         return found
 
     def result(self, name: str) -> Any:
-        """What a step left behind."""
-        return self.control.steps[name].result.get("context")
+        """What a step left behind, as authors see it."""
+        state = self.control.steps[name]
+        return whole_result(state, state.result.get("context"))
 
 
 def play(

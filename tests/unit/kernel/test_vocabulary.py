@@ -33,7 +33,9 @@ def test_terminal_types_are_known_and_end_in_upper_case() -> None:
     assert all(status == event_type.rpartition(".")[2].upper() for event_type, status in TERMINAL_TYPES.items())
 
 
-def test_every_known_type_has_a_meaning_and_only_seals_have_it_twice() -> None:
+def test_every_known_type_has_a_meaning_and_only_seals_and_batches_have_it_twice() -> None:
     names = [*HANDLERS, *REGISTRY_HANDLERS, *SUBSCRIPTION_HANDLERS, *TENANT_HANDLERS]
     assert set(names) == set(KNOWN_TYPES)
-    assert [name for name in set(names) if names.count(name) > 1] == ["stream.sealed"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == [
+        "batch.accepted", "batch.completed", "batch.failed", "batch.processing", "stream.sealed",
+    ]  # fmt: skip

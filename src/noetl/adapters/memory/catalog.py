@@ -19,6 +19,7 @@ class MemoryCatalog:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._entries: list[CatalogEntry] = []
         self._versions: dict[tuple[str, str], list[CatalogEntry]] = {}
         self._first: dict[tuple[str, str], CatalogEntry] = {}
 
@@ -26,6 +27,7 @@ class MemoryCatalog:
         """Add the next version of a path."""
         versions = self._versions.get((tenant_id, catalog_path(path)), [])
         entry = CatalogEntry(
+            catalog_id=len(self._entries) + 1,
             tenant_id=tenant_id,
             path=catalog_path(path),
             version=len(versions) + 1,
@@ -34,6 +36,7 @@ class MemoryCatalog:
             content=content,
             created_at=format_time(self._clock.now()),
         )
+        self._entries.append(entry)
         self._versions[tenant_id, entry.path] = [*versions, entry]
         self._first.setdefault((tenant_id, entry.sha256), entry)
         return entry
@@ -46,6 +49,13 @@ class MemoryCatalog:
         if not 1 <= wanted <= len(versions):
             raise NotFound(f"the catalog has no '{name}'" + ("" if version is None else f" in version {version}"))
         return versions[wanted - 1]
+
+    async def by_id(self, tenant_id: str, catalog_id: int) -> CatalogEntry:
+        """One version by its number."""
+        entry = self._entries[catalog_id - 1] if 1 <= catalog_id <= len(self._entries) else None
+        if entry is None or entry.tenant_id != tenant_id:
+            raise NotFound(f"the catalog has no entry {catalog_id}")
+        return entry
 
     async def by_digest(self, tenant_id: str, sha256: str) -> CatalogEntry:
         """The first entry registered with this content."""

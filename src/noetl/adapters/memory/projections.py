@@ -54,6 +54,11 @@ class MemoryProjectionStore:
             found += [known[row_id] for row_id in sorted(known if ids is None else set(ids)) if row_id in known]
         return found
 
+    async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
+        """The next rows of one surface of a root."""
+        known = self._rows.get((surface, root), {})
+        return [known[row_id] for row_id in sorted(known) if row_id > after][:limit]
+
     async def query(
         self,
         surface: str,

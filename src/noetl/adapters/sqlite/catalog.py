@@ -18,11 +18,12 @@ from noetl.ports.cursors import read_cursor, write_cursor
 __all__ = ["SqliteCatalog"]
 
 _COLUMNS = ", ".join(CatalogEntry.__struct_fields__)
+_GIVEN = ", ".join(name for name in CatalogEntry.__struct_fields__ if name != "catalog_id")
 _AFTER_ANY = "\U0010ffff"
 
 # Index catalog_path: the latest version is the last of its group.
 _REGISTER = f"""
-    INSERT INTO catalog ({_COLUMNS})
+    INSERT INTO catalog ({_GIVEN})
     SELECT :tenant_id, :path, coalesce(max(version), 0) + 1, :kind, :sha256, :content, :created_at
     FROM catalog
     WHERE tenant_id = :tenant_id AND path = :path
@@ -31,6 +32,8 @@ _REGISTER = f"""
 _VERSIONS = f"SELECT {_COLUMNS} FROM catalog WHERE tenant_id = ? AND path = ? ORDER BY version"
 _LATEST = f"{_VERSIONS} DESC LIMIT 1"
 _VERSION = f"SELECT {_COLUMNS} FROM catalog WHERE tenant_id = ? AND path = ? AND version = ?"
+# The primary key.
+_BY_ID = f"SELECT {_COLUMNS} FROM catalog WHERE catalog_id = ? AND tenant_id = ?"
 # Index catalog_digest.
 _DIGEST = f"SELECT {_COLUMNS} FROM catalog WHERE tenant_id = ? AND sha256 = ? ORDER BY catalog_id LIMIT 1"
 # Index catalog_path, a range of paths.
@@ -76,6 +79,13 @@ class SqliteCatalog:
             found = await self._select(_VERSION, (tenant_id, name, version))
         if not found:
             raise NotFound(f"the catalog has no '{name}'" + ("" if version is None else f" in version {version}"))
+        return found[0]
+
+    async def by_id(self, tenant_id: str, catalog_id: int) -> CatalogEntry:
+        """One version by its number."""
+        found = await self._select(_BY_ID, (catalog_id, tenant_id))
+        if not found:
+            raise NotFound(f"the catalog has no entry {catalog_id}")
         return found[0]
 
     async def by_digest(self, tenant_id: str, sha256: str) -> CatalogEntry:

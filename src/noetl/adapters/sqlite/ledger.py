@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of
 from noetl.kernel.ids import Snowflake
 from noetl.kernel.stamp import Batch, Stream, prepare
+from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Adopted, Audited
 
@@ -70,8 +72,11 @@ class SqliteLedger:
         prepared = prepare(batches)
         if not prepared:
             return []
+        began = time.perf_counter()
         position, events = await self._write(lambda connection: self._writer.append(connection, batches, prepared))
         self._committed(position)
+        metrics.observe("noetl_append_seconds", time.perf_counter() - began)
+        metrics.observe("noetl_append_events", len(events))
         return events
 
     async def adopt(self, envelopes: Iterable[Envelope]) -> Adopted:

@@ -9,6 +9,7 @@ from typing import Any
 
 from noetl.adapters.sqlite.database import Database
 from noetl.errors import InvalidInput
+from noetl.kernel.ids import MAX_ID
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_of
 from noetl.ports.clock import Clock
@@ -51,6 +52,7 @@ _SURFACES = """
 _IN_ROOT = "surface = ? AND root_number = ? AND root = ? AND tenant_id = ?"
 _LOAD = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} ORDER BY row_id"
 _LOAD_ONE = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} AND row_id = ?"
+_LOAD_PAGE = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} AND row_id > ? ORDER BY row_id LIMIT ?"
 
 _SNAPSHOT = tuple(name for name in Snapshot.__struct_fields__ if name != "root")
 _SNAPSHOT_COLUMNS = ", ".join(_SNAPSHOT)
@@ -113,6 +115,15 @@ class SqliteProjectionStore:
         def work(connection: sqlite3.Connection) -> list[ProjectionRow]:
             known = [name for (name,) in connection.execute(_SURFACES)] if surface is None else [surface]
             return [_row(row) for name in known for row in _select(connection, (name, *place), ids)]
+
+        return await self._database.read(work)
+
+    async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
+        """The next rows of one surface of a root."""
+        place = (surface, *_place(root), after, limit)
+
+        def work(connection: sqlite3.Connection) -> list[ProjectionRow]:
+            return [_row(row) for row in connection.execute(_LOAD_PAGE, place)]
 
         return await self._database.read(work)
 
@@ -193,6 +204,9 @@ def _cursor_of(row: ProjectionRow) -> str:
 def _place_of_cursor(cursor: str) -> list[Any]:
     root, tenant_id, row_id = read_cursor(cursor, 3)
     try:
-        return [*_place(Stream(tenant_id, root)), row_id]
+        number, *rest = _place(Stream(tenant_id, root))
     except ValueError:
-        raise InvalidInput(f"'{cursor[:80]}' is not a cursor") from None
+        number, rest = -1, []
+    if not 0 <= number <= MAX_ID:
+        raise InvalidInput(f"'{cursor[:80]}' is not a cursor")
+    return [number, *rest, row_id]

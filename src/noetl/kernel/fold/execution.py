@@ -66,6 +66,27 @@ def _assign(target: Json, path: list[str], value: Any) -> None:
     target[path[-1]] = deepcopy(value)  # a later set may reach inside; the event must stay as it was
 
 
+def _ctx_patched(state: State, event: Envelope) -> None:
+    """What somebody took out of `ctx`; what they put in is a `set` like any other, and applied after this."""
+    names = event.payload.get("unset", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidEvent("payload.unset", "it is not a list of names", event_id=event.event_id)
+    row: ExecutionRow = state.root
+    for name in names if event.chain_hash is not None else ():
+        scope, _, path = name.partition(".")
+        if scope == "ctx" and path and row.ctx is not None:
+            _unassign(row.ctx, path.split("."))
+
+
+def _unassign(target: Json, path: list[str]) -> None:
+    for name in path[:-1]:
+        inner = target.get(name)
+        if not isinstance(inner, dict):
+            return
+        target = inner
+    target.pop(path[-1], None)
+
+
 def _command(state: State, event: Envelope) -> CommandRow:
     row: CommandRow = state.surfaces["commands"].edit(required(event, "command_id", command_key(event)))
     return row
@@ -97,6 +118,9 @@ def _playbook_initialized(state: State, event: Envelope) -> None:
     row.home = mapping(event, "home")
     row.authority = mapping(event, "authority")
     row.workload = mapping(event, "workload")
+    row.forked_from = mapping(event, "forked_from")
+    if row.forked_from is not None:
+        row.ctx = deepcopy(mapping(event, "ctx"))  # what a fork takes over is where its own assignments go on
     row.started_at = event.event_time
     row.status = row.status or "PENDING"
 
@@ -205,6 +229,10 @@ def _step_exited(state: State, _: Envelope) -> None:
 
 def _step_skipped(state: State, _: Envelope) -> None:
     state.root.steps_skipped += 1
+
+
+def _step_adopted(state: State, _: Envelope) -> None:
+    state.root.steps_adopted += 1
 
 
 def _loop_opened(state: State, event: Envelope) -> None:
@@ -386,8 +414,10 @@ HANDLERS = {
     "step.enter": _step_entered,
     "step.exit": _step_exited,
     "step.skipped": _step_skipped,
+    "step.adopted": _step_adopted,
     "call.done": _call_ended,
     "call.error": _call_ended,
+    "ctx.patched": _ctx_patched,
     "loop.opened": _loop_opened,
     "loop.item": _loop_item,
     "loop.done": _loop_done,

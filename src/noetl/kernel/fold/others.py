@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.kernel.event import Envelope
-from noetl.kernel.fold.read import mapping, required, text
+from noetl.kernel.fold.read import mapping, number, required, text
 from noetl.kernel.fold.rows import GrantRow, ResourceRow, SubscriptionRow, TenantRow
 from noetl.kernel.fold.state import State
 from noetl.kernel.seal import seal_in
@@ -79,6 +79,38 @@ def _tenant_changed(state: State, event: Envelope) -> None:
     row.changed_at = event.event_time
 
 
+def _credential_registered(state: State, event: Envelope) -> None:
+    row: TenantRow = state.root
+    row.credentials[event.aggregate_id] = {
+        "type": required(event, "payload.type", text(event, "type")),
+        "version": required(event, "payload.version", number(event, "version")),
+        "fingerprint": required(event, "payload.fingerprint", text(event, "fingerprint")),
+    }
+    row.key_id = required(event, "payload.key_id", text(event, "key_id"))
+
+
+def _credential_removed(state: State, event: Envelope) -> None:
+    state.root.credentials.pop(event.aggregate_id, None)
+
+
+def _credential_rotated(state: State, event: Envelope) -> None:
+    state.root.key_id = required(event, "payload.key_id", text(event, "key_id"))
+
+
+def _token_created(state: State, event: Envelope) -> None:
+    name = required(event, "payload.name", text(event, "name"))
+    state.root.tokens[event.aggregate_id] = {"name": name, "expires_at": text(event, "expires_at")}
+
+
+def _token_revoked(state: State, event: Envelope) -> None:
+    """Only tokens that were not revoked are kept: the log has the others."""
+    state.root.tokens.pop(event.aggregate_id, None)
+
+
+def _noted(_: State, __: Envelope) -> None:
+    """Counted like every event; what became of a batch is asked of the log, by its request."""
+
+
 REGISTRY_HANDLERS = {
     "catalog.resource.registered": _registered,
     "catalog.resource.location_added": _located,
@@ -104,5 +136,11 @@ SUBSCRIPTION_HANDLERS = {
 }  # fmt: skip
 
 TENANT_HANDLERS = {
-    f"tenant.{name}": _tenant_changed for name in ("created", "updated", "suspended", "resumed", "deleted")
+    **{f"tenant.{name}": _tenant_changed for name in ("created", "updated", "suspended", "resumed", "deleted")},
+    "credential.registered": _credential_registered,
+    "credential.removed": _credential_removed,
+    "credential.rotated": _credential_rotated,
+    "token.created": _token_created,
+    "token.revoked": _token_revoked,
+    **{f"batch.{name}": _noted for name in ("accepted", "processing", "completed", "failed")},
 }

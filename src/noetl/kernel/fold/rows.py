@@ -67,11 +67,14 @@ class RootRow(Row):
 class ExecutionRow(RootRow):
     """The execution itself."""
 
-    FREE_FORM: ClassVar[tuple[str, ...]] = ("ctx", "workload", "result", "error", "document", "authority", "home")
+    FREE_FORM: ClassVar[tuple[str, ...]] = (
+        "ctx", "workload", "result", "error", "document", "authority", "home", "forked_from",
+    )  # fmt: skip
 
     execution_id: int | None = None
     parent_execution_id: int | None = None
     root_execution_id: int | None = None
+    forked_from: Json | None = None
     path: str | None = None
     principal: str | None = None
     document: Json | None = None
@@ -89,6 +92,7 @@ class ExecutionRow(RootRow):
     steps_entered: int = 0
     steps_exited: int = 0
     steps_skipped: int = 0
+    steps_adopted: int = 0
     batches: int = 0
     seals: int = 0
     extra_terminals: int = 0
@@ -265,9 +269,12 @@ class SubscriptionRow(RootRow):
 
 
 class TenantRow(RootRow):
-    """A tenant and its settings."""
+    """A tenant, its settings, and which credentials and tokens it has: what they are called, never what they say."""
 
     FREE_FORM: ClassVar[tuple[str, ...]] = ("settings",)
 
     settings: Json = {}
     changed_at: str | None = None
+    credentials: dict[str, Json] = {}
+    key_id: str | None = None
+    tokens: dict[str, Json] = {}

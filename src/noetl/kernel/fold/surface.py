@@ -10,7 +10,7 @@ from noetl.kernel import canonical
 from noetl.kernel.chain import MODULUS
 from noetl.kernel.fold.rows import Row
 
-__all__ = ["EXECUTION_SURFACES", "Surface", "bundle_of", "checksum_of_rows", "state_checksum"]
+__all__ = ["EXECUTION_SURFACES", "RowSum", "Surface", "bundle_of", "checksum_of_rows", "state_checksum"]
 
 EXECUTION_SURFACES = ("execution", "stages", "frames", "commands", "business_objects", "loops")
 
@@ -69,13 +69,29 @@ class Surface(Generic[R]):
         return _seal(self.name, len(self._hashes), self._total)
 
 
+class RowSum:
+    """What the rows of a surface come to, one after the other."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._total = 0
+
+    def add(self, row: bytes) -> None:
+        """Take in the canonical bytes of one more row."""
+        self._total += int.from_bytes(hashlib.sha256(row).digest(), "big")
+        self._count += 1
+
+    def checksum(self, name: str) -> str:
+        """The checksum of a surface of that name with these rows."""
+        return _seal(name, self._count, self._total % MODULUS)
+
+
 def checksum_of_rows(name: str, rows: Iterable[bytes]) -> str:
     """The checksum of a surface from its rows' canonical bytes alone, as any exporter can give them."""
-    total = count = 0
+    total = RowSum()
     for row in rows:
-        total += int.from_bytes(hashlib.sha256(row).digest(), "big")
-        count += 1
-    return _seal(name, count, total % MODULUS)
+        total.add(row)
+    return total.checksum(name)
 
 
 def bundle_of(surfaces: Mapping[str, Surface[Row]]) -> dict[str, str]:

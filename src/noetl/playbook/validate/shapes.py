@@ -30,7 +30,7 @@ class Context:
 
     def __init__(self, report: Report, kinds: Collection[str]) -> None:
         self.report = report
-        self.kinds = tuple(kinds)
+        self.kinds = kinds
         self.steps: dict[str, Node] = {}
         self.workbook: set[str] = set()
         self.moved: dict[str, Node] = {}

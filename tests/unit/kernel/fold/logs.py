@@ -30,7 +30,7 @@ def _seal(stream_id: str) -> dict[str, Any]:
 def _decisions(draw: st.DrawFn) -> dict[str, Any]:
     """An event of the execution's own stream."""
     simple = st.sampled_from(
-        ["step.enter", "step.exit", "step.skipped", "workflow.completed", "batch.accepted", "odd.one"]
+        ["step.enter", "step.exit", "step.skipped", "step.adopted", "workflow.completed", "batch.accepted", "odd.one"]
     )
     kinds: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         "playbook": st.fixed_dictionaries({

@@ -111,10 +111,23 @@ class TestPlaybook:
         assert execution(state).workflow_status == ending.upper()
 
     def test_steps_are_counted(self, state: State, say: Say) -> None:
-        for event_type in ("step.enter", "step.enter", "step.exit", "step.skipped"):
+        for event_type in ("step.enter", "step.enter", "step.exit", "step.skipped", "step.adopted"):
             say(event_type, node_name="load")
         row = execution(state)
-        assert (row.steps_entered, row.steps_exited, row.steps_skipped) == (2, 1, 1)
+        assert (row.steps_entered, row.steps_exited, row.steps_skipped, row.steps_adopted) == (2, 1, 1, 1)
+
+    def test_a_fork_begins_with_what_it_adopts(self, state: State, say: Say) -> None:
+        origin = {"execution_id": 5, "event_id": 9, "step": "load"}
+        payload = {"path": "p", "forked_from": origin, "ctx": {"a": {"b": 1}}}
+        say("playbook.initialized", payload=payload)
+        say("step.exit", payload={"set": {"ctx.a.c": 2}})
+        row = execution(state)
+        assert (row.forked_from, row.ctx) == (origin, {"a": {"b": 1, "c": 2}})
+        assert payload["ctx"] == {"a": {"b": 1}}, "the event stays as it was"
+
+    def test_where_a_fork_comes_from_must_be_a_mapping(self, state: State, say: Say) -> None:
+        with pytest.raises(InvalidEvent, match=r"payload\.forked_from"):
+            say("playbook.initialized", payload={"path": "p", "forked_from": 5})
 
     def test_accepted_batches_are_counted(self, state: State, say: Say) -> None:
         for verb in ("accepted", "processing", "completed", "accepted", "failed"):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,7 +18,8 @@ STREAMS = {
 
 
 def told(event_type: str, **fields: Any) -> Envelope:
-    category = {"catalog": "registry"}.get(event_type.partition(".")[0], event_type.partition(".")[0])
+    aggregate = event_type.partition(".")[0]
+    category = {"catalog": "registry", "credential": "tenant", "token": "tenant"}.get(aggregate, aggregate)
     place = {"execution_id": None, "stream_id": STREAMS[category], "aggregate_id": "churn"}
     return envelope(event_type, **{**place, **fields})
 
@@ -124,6 +125,41 @@ class TestTenant:
     def test_malformed_settings_name_event_and_field(self) -> None:
         with pytest.raises(InvalidEvent, match=r"event 500, field 'payload.settings'"):
             after(told("tenant.created", payload={"settings": []}))
+
+
+class TestCustody:
+    REGISTERED: ClassVar[dict[str, Any]] = {"type": "bearer", "version": 1, "fingerprint": "f1", "key_id": "kek-1"}
+
+    def told(self, event_type: str, subject: str = "crm", /, **payload: Any) -> Envelope:
+        return told(event_type, stream_id=STREAMS["tenant"], aggregate_id=subject, payload=payload)
+
+    def test_a_credential_is_known_by_what_may_be_known_of_it(self) -> None:
+        row = after(
+            self.told("credential.registered", **self.REGISTERED),
+            self.told("credential.registered", **{**self.REGISTERED, "version": 2, "fingerprint": "f2"}, data="secret"),
+            self.told("credential.rotated", "*", key_id="kek-2"),
+        ).root
+        assert row.credentials == {"crm": {"type": "bearer", "version": 2, "fingerprint": "f2"}}
+        assert row.key_id == "kek-2"
+
+    def test_what_is_removed_leaves_a_row_as_if_it_had_never_been(self) -> None:
+        row = after(
+            self.told("credential.registered", **self.REGISTERED),
+            self.told("credential.removed"),
+            self.told("credential.removed", "never there"),
+        ).root
+        assert "credentials" not in row.as_dict()
+
+    def test_tokens_are_known_until_they_are_revoked(self) -> None:
+        made = self.told("token.created", "01", name="ci", expires_at=AT)
+        assert after(made).root.tokens == {"01": {"name": "ci", "expires_at": AT}}
+        assert after(made, self.told("token.revoked", "01")).root.tokens == {}
+
+    @pytest.mark.parametrize("missing", ["type", "version", "fingerprint", "key_id"])
+    def test_a_malformed_one_is_named(self, missing: str) -> None:
+        payload = {name: value for name, value in self.REGISTERED.items() if name != missing}
+        with pytest.raises(InvalidEvent, match=rf"event 500, field 'payload.{missing}': is missing"):
+            after(self.told("credential.registered", **payload))
 
 
 @pytest.mark.parametrize("category", sorted(STREAMS))

@@ -1,0 +1,35 @@
+"""Access: who asks, and whether they may."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+__all__ = ["ROLES", "Access", "Action", "Caller", "Role"]
+
+Role = Literal["reader", "operator", "admin"]
+Action = Literal["read", "execute", "register", "admin"]
+
+ROLES: tuple[Role, ...] = ("reader", "operator", "admin")
+"""From the least to the most; each may do what the ones before it may."""
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, for which tenant, and what they were given. `principal` stands in the events they cause."""
+
+    principal: str
+    tenant_id: str
+    organization_id: str
+    roles: frozenset[str]
+
+
+class Access(Protocol):
+    """Decides. Everything that acts for somebody else asks here first."""
+
+    async def check(self, caller: Caller, action: Action, resource: str) -> None:
+        """Return if the caller may do this to that; raise Forbidden, naming what is missing, if not.
+
+        `resource` is what it is done to, as a person would name it: `executions`, `credential 'crm'`.
+        """
+        ...

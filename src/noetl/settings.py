@@ -11,7 +11,7 @@ Nothing here looks around by itself: environment, working directory and flags ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, NewType, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NewType, NoReturn
 
 import msgspec
 
@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILE_NAME",
+    "Auth",
     "Bytes",
+    "Env",
     "Ledger",
     "Payloads",
     "Place",
     "Seconds",
+    "Server",
     "Setting",
     "Settings",
     "Snapshots",
     "Tenant",
+    "Tools",
     "find_file",
     "format_duration",
     "format_size",
@@ -105,11 +109,66 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
 
 
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """What tasks may use, and how much of it."""
+
+    slots: int | None = None
+    """How many commands a local run works on at once; by default twice the cores, at least 4."""
+    at_once: tuple[str, ...] = ()
+    """How many tasks of a kind run at once, such as `http=4`."""
+    shell: bool = True
+    """Whether tasks of kind shell run here."""
+    http_link_local: bool = False
+    """Whether http tasks may ask link-local addresses and the metadata services of clouds."""
+    http_in_memory: Bytes = Bytes(8 << 20)
+    """A larger body goes to a file."""
+    http_in_file: Bytes = Bytes(8 << 30)
+    """A larger body is refused."""
+    python_processes: int | None = None
+    """How many python tasks run at once; by default one per core, from 2 to 8."""
+    python_memory: Bytes = Bytes(4 << 30)
+    """What one process of a python task may take."""
+    python_time: Seconds | None = None
+    """The longest that a python task may run, whatever it asks for."""
+    python_cache: str | None = None
+    """Where packages that tasks ask for are installed; by default in the home."""
+    duckdb_extensions: str | None = None
+    """Where DuckDB looks for extensions; by default in the user's home."""
+    artifact_roots: tuple[str, ...] = ()
+    """Directories beside its own in which an artifact task may read and write files."""
+
+
+class Env(msgspec.Struct, frozen=True, kw_only=True):
+    """What templates see of the environment."""
+
+    allow: tuple[str, ...] = ()
+    """The variables that `env` holds."""
+
+
+Auth = Literal["none", "token"]
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server listens, and whom it lets in."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; any but a loopback one needs `auth`."""
+    port: int = 8082
+    auth: Auth = "none"
+    """Who may call: `none` for anybody on this machine, `token` for callers with a token."""
+    workers: int | None = None
+    """How many commands run at once; by default twice the cores, at least 4."""
+    drain: Seconds = Seconds(30.0)
+    """How long what is running may go on after the server was asked to stop."""
+    start: Seconds = Seconds(30.0)
+    """How long a start in the background may take before it counts as failed."""
+
+
 class Setting(NamedTuple):
     """One value as `noetl config view` shows it."""
 
     name: str
-    value: str | int | float | None
+    value: str | int | float | tuple[str, ...] | None
     text: str
     source: str
 
@@ -122,6 +181,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: Snapshots = Snapshots()
     payloads: Payloads = Payloads()
     place: Place = Place()
+    tools: Tools = Tools()
+    env: Env = Env()
+    server: Server = Server()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -144,6 +206,9 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "snapshots": Snapshots,
     "payloads": Payloads,
     "place": Place,
+    "tools": Tools,
+    "env": Env,
+    "server": Server,
 }
 
 
@@ -230,6 +295,30 @@ def _parse_count(value: object) -> int:
     return number
 
 
+def _parse_flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise InvalidSetting(f"expected true or false, found {_quote(value)}")
+
+
+def _parse_texts(value: object) -> tuple[str, ...]:
+    """A list of texts; in the environment they stand behind each other, with commas between them."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if not isinstance(value, list):
+        raise InvalidSetting(f"expected a list of texts, found {_quote(value)}", hint='write it as ["a", "b"]')
+    return tuple(_parse_text(item) for item in value)
+
+
+def _parse_auth(value: object) -> Auth:
+    match value:
+        case "none" | "token":
+            return value
+    raise InvalidSetting(f"expected none or token, found {_quote(value)}")
+
+
 class _Kind(NamedTuple):
     parse: Callable[[object], object]
     show: Callable[[Any], str]
@@ -241,6 +330,11 @@ _KINDS: dict[object, _Kind] = {
     int: _Kind(_parse_count, str),
     Bytes: _Kind(parse_size, format_size),
     Seconds: _Kind(parse_duration, format_duration),
+    bool: _Kind(_parse_flag, lambda value: "true" if value else "false"),
+    int | None: _Kind(_parse_count, lambda value: "" if value is None else str(value)),
+    Seconds | None: _Kind(parse_duration, lambda value: "" if value is None else format_duration(value)),
+    Auth: _Kind(_parse_auth, str),
+    tuple[str, ...]: _Kind(_parse_texts, ", ".join),
 }
 
 

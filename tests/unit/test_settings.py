@@ -64,6 +64,25 @@ class TestLayers:
             "place.zone": "",
             "place.node": "",
             "place.cluster": "",
+            "tools.slots": "",
+            "tools.at_once": "",
+            "tools.shell": "true",
+            "tools.http_link_local": "false",
+            "tools.http_in_memory": "8MiB",
+            "tools.http_in_file": "8GiB",
+            "tools.python_processes": "",
+            "tools.python_memory": "4GiB",
+            "tools.python_time": "",
+            "tools.python_cache": "",
+            "tools.duckdb_extensions": "",
+            "tools.artifact_roots": "",
+            "env.allow": "",
+            "server.host": "127.0.0.1",
+            "server.port": "8082",
+            "server.auth": "none",
+            "server.workers": "",
+            "server.drain": "30s",
+            "server.start": "30s",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:
@@ -162,9 +181,8 @@ class TestMessages:
 
     def test_an_unknown_section_that_resembles_nothing(self, project: Path) -> None:
         file = write(project, "\nhome = 3\n")
-        assert refusal(project) == (
-            f"{file}:2: unknown section 'home' (known: tenant, ledger, snapshots, payloads, place)"
-        )
+        sections = ", ".join(dict.fromkeys(item.name.partition(".")[0] for item in Settings().items()))
+        assert refusal(project) == f"{file}:2: unknown section 'home' (known: {sections})"
 
     def test_a_value_where_a_section_belongs(self, project: Path) -> None:
         file = write(project, 'tenant = "acme"\n')
@@ -352,3 +370,26 @@ def test_the_reference_page_lists_every_setting_with_its_default() -> None:
     }
 
     assert documented == {item.name: item.text or "not set" for item in Settings().items()}
+
+
+class TestFlagsAndLists:
+    def test_a_file_writes_them_as_toml_does(self, project: Path) -> None:
+        write(project, '[tools]\nshell = false\nartifact_roots = ["/data", "/out"]\npython_processes = 3\n')
+        tools = load(environ={}, cwd=project).tools
+        assert (tools.shell, tools.artifact_roots, tools.python_processes) == (False, ("/data", "/out"), 3)
+
+    def test_the_environment_writes_them_as_text(self, project: Path) -> None:
+        environ = {"NOETL_TOOLS__SHELL": "False", "NOETL_ENV__ALLOW": "REGION, STAGE", "NOETL_TOOLS__PYTHON_TIME": "2m"}
+        settings = load(environ=environ, cwd=project)
+        assert (settings.tools.shell, settings.env.allow, settings.tools.python_time) == (
+            False,
+            ("REGION", "STAGE"),
+            120.0,
+        )
+
+    def test_what_is_neither_is_refused(self, project: Path) -> None:
+        assert "NOETL_TOOLS__SHELL: tools.shell: expected true or false, found 'maybe'" in refusal(
+            project, NOETL_TOOLS__SHELL="maybe"
+        )
+        write(project, "[env]\nallow = 3\n")
+        assert "env.allow: expected a list of texts, found 3" in refusal(project)

@@ -26,7 +26,7 @@ from noetl.errors import NotFound, StorageFull, Unavailable
 from noetl.kernel.event import Json
 from noetl.payloads.blocking import in_thread, storage_errors
 from noetl.tools.base import Call, Outcome, Rendering, failed, ok
-from noetl.tools.values import BadField, decoded_json, truth
+from noetl.tools.values import BadField, Refused, decoded_json, truth
 
 __all__ = ["ArtifactTool", "Resolve", "Store"]
 
@@ -57,9 +57,12 @@ class ArtifactTool:
         *,
         resolve: Resolve | None = None,
         store: Store | None = None,
+        schemes: tuple[str, ...] = STORED,
         roots: Sequence[Path] = (),
         max_bytes: int = _MOST_BYTES,
     ) -> None:
+        """`schemes` are the addresses that `resolve` and `store` know."""
+        self._schemes = schemes
         self._resolve = resolve
         self._store = store
         self._roots = tuple(roots)
@@ -78,7 +81,7 @@ class ArtifactTool:
             if asked.get("action") == "put":
                 return await self._put(call, asked)
             raise BadField(f"action must be get or put, not '{asked.get('action')}'")
-        except BadField as error:
+        except Refused as error:
             return error.outcome
         except NotFound as error:
             return failed("missing_reference", "REFERENCE_NOT_AVAILABLE", str(error))
@@ -125,7 +128,7 @@ class ArtifactTool:
         if uri.startswith(FILE):
             path = await in_thread(self._path, uri, call)
             return await in_thread(_read, path, uri, self._max_bytes)
-        if self._resolve is None:
+        if self._resolve is None or not uri.startswith(self._schemes):
             raise _no_store(uri)
         return await self._resolve(uri, call)
 
@@ -134,7 +137,7 @@ class ArtifactTool:
             path = await in_thread(self._path, uri, call)
             await in_thread(_write, path, stored)
             return uri
-        if self._store is None:
+        if self._store is None or not uri.startswith(self._schemes):
             raise _no_store(uri)
         return await self._store(uri, stored, call)
 
@@ -180,7 +183,9 @@ def _json(text: str) -> Any:
 
 def _no_store(uri: str) -> Exception:
     if uri.startswith(STORED):
-        return Unavailable(f"'{uri}' cannot be reached: no store for {uri.partition(':')[0]}:// is set up here")
+        scheme = uri.partition(":")[0]
+        message = f"'{uri}' cannot be reached: it needs an object store for {scheme}://, and none is configured here"
+        return Refused(failed("storage_access", "KIND_UNAVAILABLE", message))
     return BadField(f"'{uri}' is not an address: use one of {', '.join((FILE, *STORED))}")
 
 

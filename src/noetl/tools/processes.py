@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
-__all__ = ["BoundedOutput", "kill_group", "minimal_environment", "signal_name", "variables_of"]
+__all__ = ["BoundedOutput", "kill_group", "minimal_environment", "printing", "signal_name", "variables_of"]
+
+printing: ContextVar[Callable[[str, bytes], None] | None] = ContextVar("printing", default=None)
+"""Who hears at once what the processes of this call print: the name of the stream, and the bytes."""
 
 # What a program needs to start and to print; nothing that could hold a secret of ours.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
@@ -58,8 +62,10 @@ class BoundedOutput:
     The rest is counted and thrown away: a process that prints without end must not wait for us, nor fill our memory.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, stream: str = "output") -> None:
         self._limit = limit
+        self._stream = stream
+        self._listener = printing.get()
         self._kept = bytearray()
         self.total = 0
 
@@ -70,6 +76,8 @@ class BoundedOutput:
 
     def add(self, chunk: bytes) -> None:
         """Keep as much of it as there is room for."""
+        if self._listener is not None:
+            self._listener(self._stream, chunk)
         self.total += len(chunk)
         self._kept += chunk[: self._limit - len(self._kept)]
 
@@ -91,7 +99,8 @@ class BoundedOutput:
         return f"{text}\n... and {self.dropped} bytes more" if self.dropped else text
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything; what comes now is printed by the call that asks for this."""
+        self._listener = printing.get()
         self._kept.clear()
         self.total = 0
 

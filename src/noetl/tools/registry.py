@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from noetl.errors import Unavailable
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, Tool, failed, ok
 
-__all__ = ["BUILT_IN", "UNAVAILABLE", "Registry", "tool"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = ["BUILT_IN", "INTERPRETED", "UNAVAILABLE", "KindUnavailable", "Options", "Registry", "UserKinds", "tool"]
 
 # Kind -> module and class. A module is imported when its kind is first called.
 BUILT_IN: Mapping[str, str] = {
@@ -36,22 +43,59 @@ UNAVAILABLE: Mapping[str, str] = {
     "agent": "nothing: this kind is retired, call a playbook",
 }
 ENTRY_POINTS = "noetl.tools"
+INTERPRETED = frozenset({"playbook", "workbook"})
+"""Kinds that need no tool: whoever runs a pipeline gives them their meaning."""
+
+Options = Json | Callable[[], Json]
+"""What a tool is to be made with, or where to get it when that time has come."""
 
 _user_tools: dict[str, Tool] = {}
+
+
+class KindUnavailable(Unavailable):
+    """A playbook insists on tools that cannot run here."""
+
+
+class UserKinds(Collection[str]):
+    """The kinds that users have added.
+
+    Looking for entry points means reading the metadata of every package that is installed, some 20 ms. So a kind
+    that the language knows is never looked for here, and nothing is read before somebody asks for another.
+    """
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _user_tools or kind in _entry_points()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(_user_tools.keys() | _entry_points().keys()))
+
+    def __len__(self) -> int:
+        return len(_user_tools.keys() | _entry_points().keys())
 
 
 class Registry:
     """Tools by kind, made when first asked for. Users' tools come from `@noetl.tool` and from entry points.
 
-    `options` are what a built-in kind is to be made with, by kind.
+    `options` are what a built-in kind is to be made with, by kind; `disabled` are kinds that are not to run here, each
+    with the reason; `at_once` is how many tasks of a kind may run at the same time.
     """
 
-    def __init__(self, tools: Mapping[str, Tool] | None = None, options: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, Tool] | None = None,
+        options: Mapping[str, Options] | None = None,
+        disabled: Mapping[str, str] | None = None,
+        at_once: Mapping[str, int] | None = None,
+    ) -> None:
         self._made: dict[str, Tool] = dict(tools or {})
         self._options = dict(options or {})
+        self._disabled = dict(disabled or {})
+        self._turns = {kind: asyncio.Semaphore(limit) for kind, limit in (at_once or {}).items()}
 
     def find(self, kind: str) -> Tool | None:
         """The tool of a kind, or None."""
+        if kind in self._disabled:
+            return None
         if kind not in self._made:
             made = _user_tools.get(kind) or _built_in(kind, self._options.get(kind, {})) or _from_entry_point(kind)
             if made is None:
@@ -59,18 +103,35 @@ class Registry:
             self._made[kind] = made
         return self._made[kind]
 
-    def user_kinds(self) -> frozenset[str]:
-        """The kinds that users have added, for whoever checks documents."""
-        from importlib.metadata import entry_points
+    def why_not(self, kind: str) -> str | None:
+        """Why a kind cannot run here; None if it can. Nothing is made or imported to find out."""
+        if kind in self._disabled:
+            return self._disabled[kind]
+        if kind in INTERPRETED or kind in self._made or kind in BUILT_IN:
+            return None
+        if kind in UNAVAILABLE and kind not in _user_tools:
+            return f"it needs {UNAVAILABLE[kind]}"
+        return None if kind in self.user_kinds() else f"it needs a tool of kind '{kind}'"
 
-        return frozenset(_user_tools) | {entry.name for entry in entry_points(group=ENTRY_POINTS)}
+    def user_kinds(self) -> UserKinds:
+        """The kinds that users have added, for whoever checks documents."""
+        return UserKinds()
+
+    def side_effecting(self, kind: str, fields: Json) -> bool:
+        """Whether running a task of this kind again could be noticed; true for what nobody knows."""
+        found = self.find(kind)
+        return found is None or found.side_effecting(fields)
+
+    def turn(self, kind: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """What a task of a kind waits for before it runs."""
+        return self._turns.get(kind) or contextlib.nullcontext()
 
     async def run(self, call: Call) -> Outcome:
         """Run a call with its tool; a kind nobody offers is an outcome like any other."""
         found = self.find(call.kind)
         if found is None:
-            missing = UNAVAILABLE.get(call.kind, f"a tool of kind '{call.kind}'")
-            return failed("unknown", "KIND_UNAVAILABLE", f"kind '{call.kind}' cannot run here: it needs {missing}")
+            why = self.why_not(call.kind) or f"it needs a tool of kind '{call.kind}'"
+            return failed("unknown", "KIND_UNAVAILABLE", f"kind '{call.kind}' cannot run here: {why}")
         for group in found.required:
             if not any(call.fields.get(name) is not None or call.input.get(name) is not None for name in group):
                 return failed("schema", "FIELD_MISSING", f"a {call.kind} task needs {' or '.join(group)}")
@@ -109,28 +170,40 @@ class _FunctionTool:
         import asyncio
 
         try:
+            inspect.signature(self._function).bind(**call.input)
+        except TypeError as error:
+            return failed("schema", "FIELD_INVALID", f"the input does not fit a {self.kind} task: {error}")
+        try:
             if inspect.iscoroutinefunction(self._function):
                 return ok(await self._function(**call.input))
             return ok(await asyncio.to_thread(self._function, **call.input))
         except Exception as error:  # whatever a user's function raises is the task's error
-            return failed("transform", f"PY_{type(error).__name__}", str(error))
+            return failed("transform", f"PY_{type(error).__name__}", str(error) or type(error).__name__)
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
 
-def _built_in(kind: str, options: Json) -> Tool | None:
+def _built_in(kind: str, options: Options) -> Tool | None:
     if kind not in BUILT_IN:
         return None
     module, _, name = BUILT_IN[kind].partition(":")
-    made: Tool = getattr(importlib.import_module(module), name)(**options)
+    given = options() if callable(options) else options
+    made: Tool = getattr(importlib.import_module(module), name)(**given)
     return made
 
 
 def _from_entry_point(kind: str) -> Tool | None:
+    """What an entry point names: a class of tools, or a function that `@tool` has made one of."""
+    if kind not in _entry_points():
+        return None
+    loaded = _entry_points()[kind].load()
+    made: Tool = _user_tools[kind] if kind in _user_tools else loaded()
+    return made
+
+
+@functools.cache
+def _entry_points() -> Mapping[str, EntryPoint]:
     from importlib.metadata import entry_points
 
-    for entry in entry_points(group=ENTRY_POINTS, name=kind):
-        made: Tool = entry.load()()
-        return made
-    return None
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

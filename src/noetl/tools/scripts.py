@@ -31,7 +31,9 @@ async def load(script: Any, call: Call) -> str | Outcome:
         return await _from_http(str(source.get("path") or uri), source, call)
     if kind in ("gcs", "s3"):
         return failed(
-            "unknown", "KIND_UNAVAILABLE", f"script source '{kind}' cannot be read here: it needs object stores"
+            "storage_access",
+            "KIND_UNAVAILABLE",
+            f"script source '{kind}' cannot be read here: it needs an object store, and none is configured",
         )
     return failed("schema", "FIELD_INVALID", f"script.source.type: '{kind}' is not known")
 

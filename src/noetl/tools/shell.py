@@ -61,8 +61,8 @@ class _Run:
     def __init__(self, call: Call, environment: dict[str, str]) -> None:
         self._directory = call.directory
         self._environment = environment
-        self._stdout = BoundedOutput(OUTPUT_LIMIT)
-        self._stderr = BoundedOutput(OUTPUT_LIMIT)
+        self._stdout = BoundedOutput(OUTPUT_LIMIT, "stdout")
+        self._stderr = BoundedOutput(OUTPUT_LIMIT, "stderr")
         self._started = time.monotonic()
 
     async def scripts(self, scripts: list[str]) -> int:

@@ -158,6 +158,10 @@ class TestTransaction:
         assert "statement 2 of 3 (command_1)" in error_of(outcome)["message"]
         assert await run.value("SELECT count(*) FROM t") == 0
 
+    async def test_an_error_says_where_in_the_statement_but_not_what_is_written_there(self, run: Runner) -> None:
+        outcome = await run("SELECT 1; SELECT 2,\n  nothing_here")
+        assert error_of(outcome)["message"].endswith('column "nothing_here" does not exist at line 2, column 3')
+
     async def test_with_autocommit_each_statement_stands_alone(self, run: Runner) -> None:
         await run("CREATE TABLE t (a int)")
         assert error_of(await run("INSERT INTO t VALUES (1); SELECT 1/0", autocommit=True))["kind"] == "unknown"

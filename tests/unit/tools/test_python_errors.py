@@ -110,3 +110,20 @@ async def test_a_failed_call_leaves_the_process_as_it_was(tool: PythonTool) -> N
         False,
         False,
     ]
+
+
+async def test_the_place_is_a_line_and_where_it_is_known_its_columns(tool: PythonTool) -> None:
+    error, _ = await error_of(tool, "rows = [1]\nresult = 1 + rows[7]\n")
+    assert (error["line"], error["column"], error["end_column"]) == (2, 14, 21)
+    error, _ = await error_of(tool, "def f(n):\n    return 1 / n\nresult = f(0)\n")
+    assert (error["line"], error["column"], error["end_column"]) == (2, 12, 17)
+    error, _ = await error_of(tool, "raise ValueError(\n    'over two lines')\n")
+    assert (error["line"], "column" in error) == (1, False)
+
+
+async def test_the_names_that_were_there_are_told_and_no_values(tool: PythonTool) -> None:
+    _, outcome = await error_of(tool, "secret = 'hush'\nresult = 1 / 0\n", given=1)
+    assert outcome.extra["py"]["locals"] == ["given", "secret"]
+    many = "\n".join(f"v{n} = {n}" for n in range(500))
+    _, outcome = await error_of(tool, f"{many}\n1 / 0\n")
+    assert len(outcome.extra["py"]["locals"]) == 40

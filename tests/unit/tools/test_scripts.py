@@ -135,7 +135,7 @@ async def test_object_stores_are_not_here_yet(script: Any) -> None:
     loaded = await load(script, call())
     assert refused(loaded)[1] == "KIND_UNAVAILABLE"
     assert isinstance(loaded, Outcome)
-    assert "object stores" in str(loaded.error)
+    assert "object store" in str(loaded.error)
 
 
 async def test_an_unknown_source_is_refused() -> None:

@@ -112,6 +112,8 @@ class Client:
         async for piece in pieces:
             held += piece
             if len(held) > self._limits.in_memory:
+                if self._limits.in_file <= self._limits.in_memory:
+                    raise TooLarge(f"the body is larger than {self._limits.in_memory} bytes")
                 return await self._spill(_following(bytes(held), pieces), response, scratch)
         return bytes(held)
 

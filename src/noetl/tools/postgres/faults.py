@@ -33,10 +33,11 @@ CONNECTION_LOST = "08006"
 class StatementFailed(Exception):
     """One statement of several; the cause has the details."""
 
-    def __init__(self, place: str, cause: psycopg.Error) -> None:
+    def __init__(self, place: str, cause: psycopg.Error, statement: str = "") -> None:
         super().__init__(place)
         self.place = place
         self.cause = cause
+        self.statement = statement
 
 
 def fault(error: StatementFailed, logs: str = "") -> Outcome:
@@ -50,7 +51,8 @@ def fault(error: StatementFailed, logs: str = "") -> Outcome:
         return failed("unknown", code, f"{error.place}: {_line(str(cause))}", extra=extra, logs=logs)
     said = cause.diag.message_primary or str(cause)
     detail = f" ({cause.diag.message_detail})" if cause.diag.message_detail else ""
-    return _outcome(cause.sqlstate, f"{error.place}: {_line(said + detail)}", logs)
+    where = _where(error.statement, cause.diag.statement_position)
+    return _outcome(cause.sqlstate, f"{error.place}: {_line(said + detail)}{where}", logs)
 
 
 def connection_fault(error: psycopg.Error) -> Outcome:
@@ -71,6 +73,14 @@ def _outcome(state: str, message: str, logs: str) -> Outcome:
     kind = next((_KINDS[state[:size]] for size in (5, 4, 2) if state[:size] in _KINDS), "unknown")
     code = f"PG_{state}"
     return failed(kind, code, message, extra={"pg": {"code": code, "sqlstate": state}}, logs=logs)
+
+
+def _where(statement: str, position: str | None) -> str:
+    """The place in the statement at which the server stopped. Not its text: half a secret would not be recognised."""
+    if not position or not position.isdecimal() or not 0 < int(position) <= len(statement):
+        return ""
+    before = statement[: int(position) - 1]
+    return f" at line {before.count(chr(10)) + 1}, column {len(before) - (before.rfind(chr(10)) + 1) + 1}"
 
 
 def _line(text: str) -> str:

@@ -93,7 +93,7 @@ async def _run(connection: Connection, work: Work, index: int) -> Json:
         await learn_types(connection, cursor.pgresult)
         return answer_of(connection, cursor.pgresult)
     except psycopg.Error as error:
-        raise StatementFailed(place_of(index, work.statements), error) from error
+        raise StatementFailed(place_of(index, work.statements), error, work.statements[index]) from error
 
 
 async def _guarded(place: str, connection: Connection, statement: str) -> None:

@@ -36,7 +36,7 @@ class PythonTool:
     """Runs code in warm processes apart from ours, as many at a time as there are processes."""
 
     kind = "python"
-    rendering: Mapping[str, Rendering] = {"code": "code"}
+    rendering: Mapping[str, Rendering] = {"code": "code", "script": "code"}
     required: tuple[tuple[str, ...], ...] = (("script", "code_b64", "code"),)
 
     def __init__(
@@ -44,7 +44,10 @@ class PythonTool:
         workers: int | None = None,
         memory_limit: int | None = DEFAULT_MEMORY_LIMIT,
         cache: Path | None = None,
+        time_limit: float | None = None,
     ) -> None:
+        """`time_limit` holds for every call, whatever its task asks for."""
+        self._time_limit = time_limit
         self._pool = Pool(workers or _default_workers(), memory_limit)
         self._cache = cache or _default_cache()
 
@@ -72,7 +75,8 @@ class PythonTool:
             frame = frame_of(_request(call, source, directory))
         except (TypeError, ValueError, RecursionError) as error:
             return failed("schema", "INPUT_NOT_SERIALISABLE", f"the inputs cannot be sent as JSON: {error}")
-        return await self._run(environment, frame, call.timeout)
+        limits = [limit for limit in (call.timeout, self._time_limit) if limit is not None]
+        return await self._run(environment, frame, min(limits, default=None))
 
     async def close(self) -> None:
         """End the processes."""

@@ -38,7 +38,8 @@ async def _resolve_one(entry: Any, resolver: Resolver, redactor: Redactor) -> Js
     if fields.get("source") not in (None, "credential") or fields.get("provider"):
         source = fields.get("provider") or fields.get("source")
         raise InvalidInput(
-            f"auth from '{source}' is not available here", hint="store it with noetl credential add and name it"
+            f"auth from '{source}' is not available here: no client for it is installed",
+            hint="store it with noetl credential add and name it",
         )
     name = next((fields[key] for key in _NAMES if isinstance(fields.get(key), str) and fields[key]), None)
     if name is None:
@@ -52,5 +53,7 @@ async def _resolve_one(entry: Any, resolver: Resolver, redactor: Redactor) -> Js
 
 
 def _is_entry(auth: Any) -> bool:
-    """Known keys with a name among them are one entry; anything else maps aliases."""
-    return isinstance(auth, Mapping) and auth.keys() <= _ENTRY and any(isinstance(auth.get(key), str) for key in _NAMES)
+    """Known keys with a name or a source among them are one entry; anything else maps aliases."""
+    if not isinstance(auth, Mapping) or not auth.keys() <= _ENTRY:
+        return False
+    return any(isinstance(auth.get(key), str) for key in _NAMES) or auth.get("source") in ("credential", "adc")

@@ -8,25 +8,32 @@ from typing import Any
 
 import msgspec
 
-from noetl.errors import InvalidInput, NoetlError, Unavailable
+from noetl.errors import Forbidden, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.kernel.event import Json
 from noetl.kernel.time import format_time
 from noetl.playbook.document import KeychainEntry
 from noetl.playbook.templates import Host, TemplateError, paths, render_strict
 from noetl.ports.clock import Clock
+from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.secrets.cache import Held, KeychainCache, Situation
+from noetl.tools.secrets.google import fetch_id_token
 from noetl.tools.secrets.oauth import DEFAULT_LIFETIME, Http, fetch_token
 from noetl.tools.secrets.redaction import Redactor
 from noetl.tools.secrets.sources import Environment, Resolver, SecretFiles, Source
 from noetl.tools.secrets.types import is_secret
 
-__all__ = ["RENEW_BEFORE", "Keychain", "Means"]
+__all__ = ["RENEW_BEFORE", "Keychain", "Means", "entries_named", "kept_name"]
 
 RENEW_BEFORE = 300.0
 """Seconds to live below which an entry with `auto_renew` is renewed before it is used."""
 
 _log = logging.getLogger("noetl.keychain")
-_CACHED = ("credential", "oauth2")  # the others cost nothing, and change when what they are made of changes
+_DIGEST_SHOWN = 32
+_CACHED = (
+    "credential",
+    "oauth2",
+    "google_id_token",
+)  # the others cost nothing, and change when what they are made of changes
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,26 +52,35 @@ class Keychain:
     """The entries of one playbook as one execution sees them. Everything it hands out the redactor knows first."""
 
     def __init__(
-        self, entries: Sequence[KeychainEntry], means: Means, at: Situation, redactor: Redactor | None = None
+        self,
+        entries: Sequence[KeychainEntry],
+        means: Means,
+        at: Situation,
+        redactor: Redactor | None = None,
+        authority: Authority = EVERYTHING,
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._means = means
         self._at = at
+        self._authority = authority
         self._failed: set[str] = set()
         self.redactor = redactor or Redactor()
 
     async def names_for(self, *written: Any, names: Mapping[str, Any] | None = None) -> dict[str, Json]:
-        """What `keychain` stands for in these templates: each entry they name, with its fields.
+        """What `keychain` stands for in these templates: each entry they name, with its fields."""
+        return await self.resolved(entries_named(written), names or {})
+
+    async def resolved(self, wanted: frozenset[str], names: Mapping[str, Any]) -> dict[str, Json]:
+        """The entries of these names, with their fields; all of them if one of the names is empty.
 
         An entry that cannot be resolved is logged and left out, so it is undefined. `names` are the other names
-        that entries may use, such as `workload`.
+        that entries may use, such as `workload`. Raises Forbidden.
         """
-        wanted = set(_named(written))
         everything = "" in wanted
         found: dict[str, Held] = {}
         for name in self._entries:  # in order: a later entry may use an earlier one
             if everything or name in wanted:
-                await self._resolve(name, found, names or {})
+                await self._resolve(name, found, names)
         return {name: held.fields for name, held in found.items() if everything or name in wanted}
 
     async def _resolve(self, name: str, found: dict[str, Held], names: Mapping[str, Any]) -> None:
@@ -73,6 +89,8 @@ class Keychain:
         entry = self._entries[name]
         try:
             held = await self._obtain(entry, found, names)
+        except Forbidden:
+            raise  # nobody should go on as if there was no secret because they may not have it
         except (NoetlError, TemplateError) as error:
             self._failed.add(name)
             _log.warning(
@@ -83,17 +101,32 @@ class Keychain:
         found[name] = held
 
     async def _obtain(self, entry: KeychainEntry, found: dict[str, Held], names: Mapping[str, Any]) -> Held:
-        used = [name for name in self._earlier(entry) if name in set(_named(entry.fields))]
+        if kept := await self._kept(entry):
+            return kept
+        mentioned = entries_named(entry.fields)
+        used = [name for name in self._earlier(entry) if name in mentioned]
         for name in used:
             await self._resolve(name, found, names)
         known = {name: found[name].fields for name in used if name in found}
         host = Host(now=format_time(self._means.clock.now()))
         fields = render_strict(entry.fields, {**names, "keychain": known}, host=host)
+        for name in _credentials_of(entry.kind, fields):
+            self._authority.check_credential(name)
         if entry.kind in _CACHED:
             return await self._cached(entry, fields)
         held = await self._make(entry.kind, fields)
         ends = [found[name].expires_at for name in known]
         return Held(fields=held.fields, expires_at=min((end for end in ends if end is not None), default=None))
+
+    async def _kept(self, entry: KeychainEntry) -> Held | None:
+        """What somebody has put into the wallet for just this entry of just this document."""
+        name = kept_name(self._at.version, entry.name)
+        try:
+            credential = await self._means.credential(name)
+        except NotFound:
+            return None
+        self._authority.check_credential(name)
+        return Held(fields=credential.data)
 
     def _earlier(self, entry: KeychainEntry) -> Iterator[str]:
         for name in self._entries:
@@ -134,10 +167,7 @@ class Keychain:
             case "oauth2":
                 return await self._token(fields)
             case "google_id_token":
-                raise InvalidInput(
-                    "google_id_token needs a signer for service accounts, which this release does not have",
-                    hint="get the token elsewhere and use a bearer entry, or an oauth2 entry with your token endpoint",
-                )
+                return await fetch_id_token(self._client(), fields, self._means.credential, self._means.clock.now())
             case _:
                 raise InvalidInput(f"keychain kind '{kind}' is not known")
 
@@ -147,21 +177,27 @@ class Keychain:
         return Held(fields=credential.data, expires_at=ends)
 
     async def _secrets(self, fields: Json) -> Held:
-        sources: dict[str, Source] = {"environment": self._means.environment, "file": self._means.files}
+        files = self._means.files
+        sources: dict[str, Source] = {
+            "environment": self._means.environment, "env": self._means.environment, "file": files, "files": files,
+        }  # fmt: skip
         provider = fields.get("provider")
         source = sources.get(provider) if isinstance(provider, str) else None
         if source is None:
             raise InvalidInput(
-                f"the secrets provider '{provider}' is not available here",
+                f"the secrets provider '{provider}' is not available here: no client for it is installed",
                 hint="use 'environment' or 'file', or store the secret with noetl credential add",
             )
         wanted = _mapping(fields, "map")
         return Held(fields={field: await source.read(str(path)) for field, path in wanted.items()})
 
     async def _token(self, fields: Json) -> Held:
+        return await fetch_token(self._client(), fields, self._means.clock.now())
+
+    def _client(self) -> Http:
         if self._means.http is None:
-            raise InvalidInput("oauth2 entries cannot be resolved here: there is no HTTP client")
-        return await fetch_token(self._means.http, fields, self._means.clock.now())
+            raise InvalidInput("tokens cannot be fetched here: there is no HTTP client")
+        return self._means.http
 
     def _tell(self, entry: KeychainEntry, held: Held) -> None:
         """Host names and the like are no secrets by themselves, except where the entry has nothing but secrets."""
@@ -170,20 +206,47 @@ class Keychain:
             self.redactor.add(f"{entry.name}.{field}", value, secret=not mixed or is_secret(field, value))
 
 
+def kept_name(document: str, entry: str) -> str:
+    """The name in the wallet of values kept for an entry of a document, which is named by its digest."""
+    return f"keychain.{document[:_DIGEST_SHOWN]}.{entry}"
+
+
 def _is_ending(entry: KeychainEntry, held: Held, now: int) -> bool:
     return entry.auto_renew and held.left(now) < RENEW_BEFORE
 
 
-def _named(value: Any) -> Iterator[str]:
+def entries_named(written: Any) -> frozenset[str]:
     """The entries that templates name; an empty name where they look one up that cannot be foreseen."""
+    return frozenset(_named(written))
+
+
+def _named(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        yield from (path[1] if len(path) > 1 else "" for path in paths(value) if path[0] == "keychain")
+        yield from (path[1] if len(path) > 1 else "" for path in _paths(value) if path[0] == "keychain")
     elif isinstance(value, Mapping):
         for inner in value.values():
             yield from _named(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _named(inner)
+
+
+def _paths(text: str) -> frozenset[tuple[str, ...]]:
+    if "keychain" not in text:
+        return frozenset()
+    try:
+        return paths(text)
+    except TemplateError:  # used as it stands, or refused where it is rendered
+        return frozenset()
+
+
+def _credentials_of(kind: str, fields: Json) -> list[str]:
+    """What a resolved entry would take from elsewhere, by name. Variables and files are credentials like others."""
+    named = {"credential": ("credential",), "google_id_token": ("service_account_credential", "auth")}.get(kind, ())
+    found = [fields[name] for name in named if isinstance(fields.get(name), str)]
+    if kind == "secrets" and isinstance(fields.get("map"), dict):
+        found += [str(name) for name in fields["map"].values()]
+    return found
 
 
 def _mapping(fields: Json, name: str) -> Json:

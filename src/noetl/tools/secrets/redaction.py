@@ -76,6 +76,8 @@ class Redactor:
         return self.value(rendered)
 
     def _learn(self, label: str, text: str, secret: bool) -> None:
+        if self._values.get(label) == text and (not secret or text in self._whole or len(text) < SHORTEST):
+            return
         self._values[label] = text
         if not secret or len(text) < SHORTEST:
             return

@@ -14,7 +14,7 @@ from noetl.ports.credentials import Credential
 from noetl.tools.secrets.redaction import Redactor
 from noetl.tools.secrets.sources import Resolver
 
-__all__ = ["Tokens", "token_of"]
+__all__ = ["Tokens", "token_of", "tokens_asked"]
 
 _CALL = re.compile(r"\btoken\(\s*(?:'([^']+)'|\"([^\"]+)\")\s*\)")
 _FIELDS = ("token", "access_token", "id_token", "secret", "api_key", "key", "value")
@@ -29,8 +29,12 @@ class Tokens:
         self._tokens: dict[str, str] = {}
 
     async def prepare(self, *written: Any) -> None:
-        """Resolve every credential that these templates ask a token of. Raises NotFound, InvalidInput."""
-        for name in sorted(set(_asked(written)) - self._tokens.keys()):
+        """Resolve every credential that these templates ask a token of. Raises NotFound, InvalidInput, Forbidden."""
+        await self.fetch(tokens_asked(written))
+
+    async def fetch(self, names: frozenset[str]) -> None:
+        """Resolve these credentials. Raises NotFound, InvalidInput, Forbidden."""
+        for name in sorted(names - self._tokens.keys()):
             token = token_of(await self._resolver(name))
             self._redactor.add(f"{name}.token", token)
             self._tokens[name] = token
@@ -55,6 +59,11 @@ def token_of(credential: Credential) -> str:
         f"credential '{credential.name}' of type {credential.type} has no token",
         hint="use a bearer credential, or an oauth2 entry in the playbook's keychain",
     )
+
+
+def tokens_asked(written: Any) -> frozenset[str]:
+    """The credentials that templates ask a token of."""
+    return frozenset(_asked(written))
 
 
 def _asked(value: Any) -> Iterator[str]:

@@ -14,8 +14,10 @@ import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.credentials import MemoryCredentials
+from noetl.errors import Forbidden
 from noetl.playbook.document import KeychainEntry
 from noetl.ports.credentials import Credential
+from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.secrets.cache import KeychainCache, Situation
 from noetl.tools.secrets.keychain import Keychain, Means
 from noetl.tools.secrets.oauth import Answer, Request
@@ -87,8 +89,8 @@ Open = Callable[..., Keychain]
 
 @pytest.fixture
 def open_keychain(means: Means) -> Open:
-    def open_one(*entries: KeychainEntry, at: Situation = HERE) -> Keychain:
-        return Keychain(entries, means, at)
+    def open_one(*entries: KeychainEntry, at: Situation = HERE, authority: Authority = EVERYTHING) -> Keychain:
+        return Keychain(entries, means, at, authority=authority)
 
     return open_one
 
@@ -191,7 +193,9 @@ async def test_a_later_entry_is_not_there_yet(open_keychain: Open, caplog: pytes
         (entry("api", "secrets", provider="vault", map={"a": "b"}), "'vault' is not available here"),
         (entry("api", "secrets", map={"a": "b"}), "'None' is not available here"),
         (entry("api", "oauth2", endpoint="file:///etc/passwd"), "an endpoint that is a URL"),
-        (entry("api", "google_id_token", target_audience="x"), "needs a signer for service accounts"),
+        (entry("api", "google_id_token"), "needs a target_audience"),
+        (entry("api", "google_id_token", target_audience="https://x"), "names no service account"),
+        (entry("api", "google_id_token", target_audience="x", auth="crm_client"), "no client_email and private_key"),
         (entry("api", "own"), "keychain kind 'own' is not known"),
     ],
 )
@@ -341,3 +345,23 @@ class TestFiles:
         for name, message in (("binary", "not UTF-8"), ("large", "more than 1048576 bytes")):
             with pytest.raises(InvalidInput, match=message):
                 await means.files.read(name)
+
+
+class TestAuthority:
+    async def test_what_is_allowed_is_resolved(self, open_keychain: Open) -> None:
+        keychain = open_keychain(
+            entry("api", "credential", credential="crm_client"), authority=Authority(credentials=("crm_client",))
+        )
+        assert (await keychain.names_for("{{ keychain.api.secret }}"))["api"]["secret"] == "s3cr3t-1"
+
+    async def test_what_another_execution_has_resolved_is_refused_all_the_same(self, open_keychain: Open) -> None:
+        one = entry("api", "credential", credential="crm_client")
+        await open_keychain(one).names_for("{{ keychain.api.secret }}")
+        with pytest.raises(Forbidden, match="not authorised to use the credential 'crm_client'"):
+            await open_keychain(one, authority=Authority(credentials=())).names_for("{{ keychain.api.secret }}")
+
+    @pytest.mark.parametrize("provider", ["environment", "file"])
+    async def test_variables_and_files_are_credentials_too(self, provider: str, open_keychain: Open) -> None:
+        one = entry("api", "secrets", provider=provider, map={"token": "API_TOKEN"})
+        with pytest.raises(Forbidden, match="API_TOKEN"):
+            await open_keychain(one, authority=Authority(credentials=("other",))).names_for("{{ keychain.api.token }}")

@@ -21,6 +21,8 @@ _KINDS = {
 }
 _MAX_MESSAGE = 4_000
 _MAX_TRACEBACK = 16_000
+_MAX_NAMES = 40
+_MAX_NAME = 60
 
 
 def describe(error: BaseException, source: str) -> dict[str, Any]:
@@ -33,10 +35,12 @@ def describe(error: BaseException, source: str) -> dict[str, Any]:
         "code": f"PY_{name}",
         "message": _bounded(_message(error), _MAX_MESSAGE),
     }
-    line = _line(error)
-    if line is not None:
-        found["line"] = line
-    reply: dict[str, Any] = {"error": found, "py": {"exception": name, "traceback": _traceback(error, source)}}
+    frame = _own_frame(error)
+    found |= _place(error, frame)
+    py: dict[str, Any] = {"exception": name, "traceback": _traceback(error, source)}
+    if frame is not None:
+        py["locals"] = _names(frame)
+    reply: dict[str, Any] = {"error": found, "py": py}
     if isinstance(error, MemoryError):
         reply["retire"] = True
     return reply
@@ -59,17 +63,37 @@ def _message(error: BaseException) -> str:
     return text or type(error).__name__
 
 
-def _line(error: BaseException) -> int | None:
-    """The line of the code that was being run, counted from 1."""
-    if isinstance(error, SyntaxError) and error.filename == FILE_NAME:
-        return error.lineno
-    line = None
-    trace = error.__traceback__
+def _own_frame(error: BaseException) -> TracebackType | None:
+    """The innermost place in the code of the task."""
+    found, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == FILE_NAME:
-            line = trace.tb_lineno
+            found = trace
         trace = trace.tb_next
-    return line
+    return found
+
+
+def _place(error: BaseException, frame: TracebackType | None) -> dict[str, int]:
+    """The line that was being run and, where it is known, which columns of it. All count from 1."""
+    if isinstance(error, SyntaxError) and error.filename == FILE_NAME:
+        line, column, last_line, end = error.lineno, error.offset, error.end_lineno, error.end_offset
+    elif frame is not None:
+        line = frame.tb_lineno
+        positions = list(frame.tb_frame.f_code.co_positions())
+        _, last_line, start, stop = positions[frame.tb_lasti // 2]
+        column, end = (None if start is None else start + 1), (None if stop is None else stop + 1)
+    else:
+        return {}
+    place = {} if line is None else {"line": line}
+    if column and end and line == last_line and end > column:
+        place |= {"column": column, "end_column": end}
+    return place
+
+
+def _names(frame: TracebackType) -> list[str]:
+    """What was there when it happened. Names only: values may be secret, and may be large."""
+    names = [name for name in frame.tb_frame.f_locals if not name.startswith("__")]
+    return sorted(_clean(name[:_MAX_NAME]) for name in names[:_MAX_NAMES])
 
 
 def _traceback(error: BaseException, source: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.append import append, append_step
+from benchmarks.execute import execute
 from benchmarks.folding import fold
 from benchmarks.harness import Measurement
 from benchmarks.running import hello, loop, steps
@@ -25,6 +26,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "steps": (steps, "<= 3"),
     "loop": (loop, "<= 6"),
     "hello": (hello, "<= 25"),
+    "execute": (execute, "<= 3"),
 }
 
 

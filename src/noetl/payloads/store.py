@@ -103,6 +103,14 @@ class PayloadStore:
             raise _missing(ref, key) from None
         _verify(ref, key, digest)
 
+    async def ref_of(self, name: PayloadName) -> PayloadRef:
+        """The reference behind a name, for whoever was given nothing else. Raises NotFound."""
+        ref = PayloadRef(uri=str(name), sha256=name.sha256, media_type="application/octet-stream", bytes=0)
+        found = await self._objects.head(self._key(ref))
+        if found is None:
+            raise _missing(ref, self._key(ref))
+        return PayloadRef(uri=ref.uri, sha256=ref.sha256, media_type=ref.media_type, bytes=found.size)
+
     async def exists(self, ref: PayloadRef) -> bool:
         """True if an object of the right size is there; only reading it tells whether its content is right."""
         found = await self._objects.head(self._key(ref))

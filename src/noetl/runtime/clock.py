@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-__all__ = ["SystemClock"]
+__all__ = ["MonotonicClock", "SystemClock"]
 
 
 class SystemClock:
@@ -18,3 +18,11 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds."""
         await asyncio.sleep(seconds)
+
+
+class MonotonicClock(SystemClock):
+    """Time that never steps, and stands still while the machine sleeps: for what only this process counts on."""
+
+    def now(self) -> int:
+        """Microseconds since some moment."""
+        return time.monotonic_ns() // 1000

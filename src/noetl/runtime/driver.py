@@ -8,90 +8,41 @@ that one of two wins, and the other reloads and decides again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-import msgspec
-
-from noetl.engine.control import Control, LoopState
-from noetl.engine.decide import Engine, Report
+from noetl.engine.control import Control
+from noetl.engine.decide import Report, Suspension, awaited
 from noetl.engine.fact import Fact
-from noetl.engine.folding import apply
+from noetl.engine.fork import Fork
 from noetl.engine.scope import Known
 from noetl.engine.workload import workload_of
-from noetl.errors import IdempotencyMismatch, InvalidInput, NotFound, Unavailable, VersionConflict
-from noetl.kernel import canonical
+from noetl.errors import IdempotencyMismatch, Unavailable, VersionConflict
 from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
 from noetl.payloads.store import PayloadStore
 from noetl.playbook.document import Playbook
-from noetl.playbook.parse import load
 from noetl.playbook.templates import Host
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Ledger, Stream
-from noetl.runtime.externalize import VALUES, externalize, externalize_values, resolve_values
+from noetl.runtime.execution import Execution
+from noetl.runtime.externalize import externalize, externalize_loop, externalize_values
+from noetl.runtime.loading import Documents, Loader
+from noetl.runtime.requests import Issued, Origin, Request
+from noetl.tools.authority import Authority
 
-__all__ = ["Driver", "Execution", "Issued", "Origin", "Request"]
+__all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "suspended_of"]
 
 _KEPT = 256
-_PAGE = 1000
 _TRIES = 10
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """On whose behalf events are written."""
-
-    tenant_id: str = "default"
-    organization_id: str = "default"
-    project_id: str = "default"
-    principal: str = "local"
-    producer: str = "noetl://tenant/default"
-    home: Json = {}
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution to be started."""
-
-    document: str
-    file: str = "<text>"
-    origin: str = "file"
-    workload: Json = {}
-    key: str | None = None
-    parent_execution_id: int | None = None
-    root_execution_id: int | None = None
-    entry: str | None = None
-
-
-class Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that waits for a worker."""
-
-    execution_id: int
-    command_id: int
-    step: str
-    kind: str
-
-
-class Execution:
-    """One execution in memory: its document, its control state, and what iterations have left."""
-
-    def __init__(self, stream: Stream, playbook: Playbook, control: Control, document: str, file: str) -> None:
-        self.stream = stream
-        self.document = document
-        self.digest = hashlib.sha256(document.encode()).hexdigest()
-        self.file = file
-        self.playbook = playbook
-        self.control = control
-        self.engine = Engine(playbook)
-        self.version = 0
-        self.commands: dict[int, Json] = {}
-        self.items: dict[str, Sequence[Any]] = {}
-        self.iterations: dict[str, dict[int, Any]] = {}
-        self.results: dict[str, Any] = {}
+_TRUSTED = 60_000_000
+"""Microseconds for which a document that was stored is not looked for again."""
+_GATHER_SECONDS = 0.002
+_DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
+"""Events after which a worker is wanted for their command."""
 
 
 class _Line:
@@ -100,6 +51,15 @@ class _Line:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.inbox: list[tuple[Report, asyncio.Future[bool]]] = []
+        self.wanted = 0
+        self.enough = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        """Wait for one's turn. Who holds only the lock would let go of the line, and others would form a new one."""
+        await self.lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.lock.release()
 
 
 class Driver:
@@ -115,32 +75,44 @@ class Driver:
         on_issued: Callable[[Issued], None],
         kinds: Collection[str] = (),
         on_events: Callable[[Sequence[Envelope]], None] = lambda _: None,
+        admit: Callable[[Playbook, Json], Awaitable[None]] | None = None,
+        env: Mapping[str, str] | None = None,
+        on_unsure: Callable[[Execution], None] = lambda _: None,
     ) -> None:
+        """`on_unsure` gets an execution of which it was not known for a while what had been committed."""
         self._ledger = ledger
         self._payloads = payloads
         self._clock = clock
         self._origin = origin
         self._new_id = new_id
         self._on_issued = on_issued
-        self._kinds = kinds
         self._on_events = on_events
+        self._admit = admit
+        self._env = env or {}
+        self._on_unsure = on_unsure
+        self._unsure: set[int] = set()
         self._executions: OrderedDict[int, Execution] = OrderedDict()
         self._lines: weakref.WeakValueDictionary[int, _Line] = weakref.WeakValueDictionary()
-        self._documents: OrderedDict[str, Playbook] = OrderedDict()
+        self._documents = Documents(kinds)
+        self._stored_at: OrderedDict[str, tuple[PayloadRef, int]] = OrderedDict()
+        self._loader = Loader(ledger, payloads, self._documents, origin.tenant_id)
 
     async def start(self, request: Request) -> int:
         """Begin an execution and return its id. The same key gives the same execution again."""
         known = await self._started(request)
         if known is not None:
             return known
-        playbook = self._parsed(request.document, request.file, request.entry)
-        ref = await self._payloads.store(request.document.encode(), media_type="application/yaml")
-        execution_id = self._new_id()
+        playbook = self._documents.playbook(request.document, request.file, request.entry)
+        if self._admit is not None:
+            await self._admit(playbook, request.workload)
+        ref = await self._stored(request.document)
+        execution_id = request.execution_id or self._new_id()
         stream = Stream(self._origin.tenant_id, execution_stream(execution_id))
         control = Control(execution_id=execution_id)
         opening = self._opening(request, playbook, ref, execution_id)
         execution = Execution(stream, playbook, control, request.document, request.file)
-        facts = execution.engine.start(control, opening, self._known(execution))
+        execution.principal = request.principal or self._origin.principal
+        facts = self._first_facts(execution, opening, request.fork)
         try:
             events = await self._append(execution, facts, expected=0, key=request.key)
         except IdempotencyMismatch:
@@ -151,6 +123,23 @@ class Driver:
         self._settle(execution, facts, events)
         self._keep(execution_id, execution)
         return execution_id
+
+    async def _stored(self, document: str) -> PayloadRef:
+        """The document as a payload. One that was stored a moment ago is there; after a while it may be collected."""
+        known, now = self._stored_at.get(document), self._clock.now()
+        if known is not None and 0 <= now - known[1] < _TRUSTED:
+            return known[0]
+        ref = await self._payloads.store(document.encode(), media_type="application/yaml")
+        self._stored_at[document] = (ref, now)
+        while len(self._stored_at) > _KEPT:
+            self._stored_at.popitem(last=False)
+        return ref
+
+    def _first_facts(self, execution: Execution, opening: Json, fork: Fork | None) -> list[Fact]:
+        if fork is None:
+            return execution.engine.start(execution.control, opening, self._known(execution))
+        execution.results.update(fork.results)
+        return execution.engine.fork(execution.control, opening, fork, self._known(execution))
 
     async def _started(self, request: Request) -> int | None:
         """The execution that this request has started before, if it has a key and did."""
@@ -168,10 +157,29 @@ class Driver:
         line = self._line(execution_id)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         line.inbox.append((report, answer))
-        async with line.lock:
-            if not answer.done():
-                await self._drain(execution_id, line)
-        return await answer
+        if len(line.inbox) >= line.wanted:
+            line.enough.set()
+        try:
+            async with line:
+                if not answer.done():
+                    await self._gather(execution_id, line)
+                    await self._drain(execution_id, line)
+            return await answer
+        except asyncio.CancelledError:
+            line.inbox = [one for one in line.inbox if one[1] is not answer]  # its worker has lost the command
+            raise
+
+    async def _gather(self, execution_id: int, line: _Line) -> None:
+        """Wait a moment for more reports where more are under way: those of a loop with many iterations in flight."""
+        execution = self._executions.get(execution_id)
+        loops = execution.control.loops.values() if execution is not None else ()
+        line.wanted = max((loop.in_flight for loop in loops), default=0) // 2
+        if len(line.inbox) < line.wanted:
+            line.enough.clear()
+            timer = asyncio.get_running_loop().call_later(_GATHER_SECONDS, line.enough.set)
+            await line.enough.wait()
+            timer.cancel()
+        line.wanted = 0
 
     async def _drain(self, execution_id: int, line: _Line) -> None:
         """Decide everything that waits, and tell each who waits what came of it."""
@@ -196,9 +204,11 @@ class Driver:
             facts: list[Fact] = []
             taken.clear()
             for report in reports:
-                taken.append(report.command_id in execution.control.commands)
-                if taken[-1]:
-                    self._note_iteration(execution, report)
+                command = awaited(execution.control, report)
+                taken.append(command is not None)
+                if command is not None:
+                    if command.index is not None and execution.control.ended is None:
+                        execution.note_iteration(command.step, command.index, report.result, report.error)
                     known = self._known(execution, report)
                     facts += execution.engine.report(execution.control, report, known, offset=len(facts))
             return facts
@@ -206,14 +216,74 @@ class Driver:
         await self._change(execution_id, decide)
         return taken
 
-    async def cancel(self, execution_id: int, reason: str) -> bool:
-        """End an execution from outside; False if it has ended already."""
-        async with self._line(execution_id).lock:
+    async def suspend(self, execution_id: int, wait: Suspension) -> int | None:
+        """A command waits for a playbook from now on; the id its child shall have, or None if nobody waits for it."""
+        child = self._new_id()
+        async with self._line(execution_id):
+            await self._change(
+                execution_id, lambda found: found.engine.suspend(found.control, wait, child, self._known(found))
+            )
+            command = (await self._current(execution_id)).control.commands.get(wait.command_id)
+        return command.child if command is not None and command.suspended else None
+
+    async def wake(self, execution_id: int, command_id: int, outcome: Json) -> bool:
+        """What a command waited for has ended; False if it waited no more."""
+        async with self._line(execution_id):
             return await self._change(
-                execution_id, lambda found: found.engine.cancel(found.control, reason, self._known(found))
+                execution_id, lambda found: found.engine.resume(found.control, command_id, outcome, self._known(found))
             )
 
-    async def _change(self, execution_id: int, decide: Callable[[Execution], list[Fact]]) -> bool:
+    async def abandon(self, execution_id: int, command_id: int, worker_id: str) -> bool:
+        """A worker has lost a command, which is to be delivered again; False if it is not in flight any more."""
+        async with self._line(execution_id):
+            return await self._change(
+                execution_id,
+                lambda found: found.engine.abandon(found.control, command_id, worker_id, self._known(found)),
+            )
+
+    async def cancel(self, execution_id: int, reason: str, *, principal: str | None = None) -> bool:
+        """End an execution from outside; False if it has ended already."""
+        async with self._line(execution_id):
+            return await self._change(
+                execution_id, lambda found: found.engine.cancel(found.control, reason, self._known(found)), principal
+            )
+
+    async def finalize(self, execution_id: int, status: str, text: str, *, principal: str | None = None) -> bool:
+        """End an execution from outside as COMPLETED or FAILED; False if it has ended already."""
+        async with self._line(execution_id):
+            return await self._change(
+                execution_id,
+                lambda found: found.engine.finalize(found.control, status, text, self._known(found)),
+                principal,
+            )
+
+    async def patch(
+        self, execution_id: int, values: Json, unset: Sequence[str] = (), *, principal: str | None = None
+    ) -> bool:
+        """Change `ctx` from outside, keys being `ctx.<path>`; False if the execution has ended."""
+        async with self._line(execution_id):
+            return await self._change(
+                execution_id,
+                lambda found: found.engine.patch(found.control, values, unset, self._known(found)),
+                principal,
+            )
+
+    async def note(
+        self, execution_id: int, fact: Fact, *, unless: Callable[[Execution], bool] = lambda _: False
+    ) -> bool:
+        """Write down something that decides nothing; False if the log, as it is by then, makes that superfluous."""
+        async with self._line(execution_id):
+            return await self._change(execution_id, lambda found: [] if unless(found) else [fact])
+
+    async def tell(self, execution_id: int, stream: Stream, fact: Fact) -> None:
+        """Write something into another stream of the execution."""
+        execution = await self.execution(execution_id)
+        draft = await self._draft(execution, fact, execution.principal, None)
+        await self._ledger.append([Batch(stream=stream, drafts=[draft])])
+
+    async def _change(
+        self, execution_id: int, decide: Callable[[Execution], list[Fact]], principal: str | None = None
+    ) -> bool:
         """Commit what is decided; False if it is nothing. To be called by whoever holds the execution's line.
 
         Deciding changes the state in memory. Unless the decision is committed, that state is of no use any
@@ -225,12 +295,17 @@ class Driver:
             try:
                 facts = decide(execution)
                 if facts:
-                    events = await self._append(execution, facts, expected=execution.version)
+                    events = await self._append(execution, facts, expected=execution.version, principal=principal)
                     self._settle(execution, facts, events)
+                elif await self._has_moved(execution):
+                    continue  # there may be something to decide for who knows all
                 committed = True
                 return bool(facts)
             except VersionConflict:
                 continue
+            except BaseException:
+                self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told
+                raise
             finally:
                 if not committed:
                     self._executions.pop(execution_id, None)
@@ -240,12 +315,32 @@ class Driver:
         """An execution as the log has it. Raises NotFound."""
         if execution_id in self._executions:
             return await self._current(execution_id)
-        async with self._line(execution_id).lock:  # what is loaded beside a commit would be older than it
+        async with self._line(execution_id):  # what is loaded beside a commit would be older than it
             return await self._current(execution_id)
+
+    def in_memory(self, execution_id: int) -> Execution | None:
+        """An execution if it is at hand, as this process knows it."""
+        return self._executions.get(execution_id)
+
+    async def latest(self, execution_id: int) -> Execution:
+        """An execution as the log has it now, also when another process has written to it. Raises NotFound."""
+        async with self._line(execution_id):  # in the middle of a decision, commands have no ids yet
+            known = self._executions.get(execution_id)
+            if known is not None and await self._has_moved(known):
+                self._executions.pop(execution_id, None)
+            return await self._current(execution_id)
+
+    async def _has_moved(self, execution: Execution) -> bool:
+        """Whether the log has gone on without this process."""
+        head = await self._ledger.head(execution.stream)
+        return head is None or head.version != execution.version
 
     async def _current(self, execution_id: int) -> Execution:
         if execution_id not in self._executions:
-            self._keep(execution_id, await self._load(execution_id))
+            self._keep(execution_id, await self._loader.load(execution_id))
+            if execution_id in self._unsure:
+                self._unsure.discard(execution_id)
+                self._on_unsure(self._executions[execution_id])
         self._executions.move_to_end(execution_id)
         return self._executions[execution_id]
 
@@ -254,25 +349,29 @@ class Driver:
 
     async def pending(self, execution_id: int) -> list[Issued]:
         """The commands of an execution that somebody should be working on; after a crash, all of them again."""
-        async with self._line(execution_id).lock:  # in the middle of a decision, commands have no ids yet
-            execution = await self._current(execution_id)
-        return [
-            Issued(execution_id=execution_id, command_id=command_id, step=command.step, kind=command.kind)
-            for command_id, command in sorted(execution.control.commands.items())
-            if not command.suspended
-        ]
+        return pending_of(await self.latest(execution_id))
+
+    async def suspended(self, execution_id: int) -> list[int]:
+        """The commands of an execution that wait for a playbook they have called."""
+        return suspended_of(await self.latest(execution_id))
 
     async def _append(
-        self, execution: Execution, facts: Sequence[Fact], *, expected: int, key: str | None = None
+        self,
+        execution: Execution,
+        facts: Sequence[Fact],
+        *,
+        expected: int,
+        key: str | None = None,
+        principal: str | None = None,
     ) -> Sequence[Envelope]:
-        drafts = [await self._draft(execution, fact, key if place == 0 else None) for place, fact in enumerate(facts)]
+        who = principal or execution.principal
+        drafts = [await self._draft(execution, fact, who, None if place else key) for place, fact in enumerate(facts)]
         return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
 
-    async def _draft(self, execution: Execution, fact: Fact, key: str | None) -> Draft:
-        large = fact.large or ("result",)
-        payload, ref = await externalize(await externalize_values(fact.payload, self._payloads), large, self._payloads)
+    async def _draft(self, execution: Execution, fact: Fact, principal: str, key: str | None) -> Draft:
+        payload, ref = await self._fitting(execution, fact)
         state = execution.control.steps.get(fact.node_name or "")
-        if ref is not None and state is not None and state.result_event == fact.event_id:
+        if payload is not fact.payload and state is not None and state.result_event == fact.event_id:
             state.result = payload["result"]  # control state keeps what the event keeps
         command = fact.command_id
         return Draft(
@@ -280,7 +379,7 @@ class Driver:
             tenant_id=self._origin.tenant_id,
             organization_id=self._origin.organization_id,
             project_id=self._origin.project_id,
-            principal=self._origin.principal,
+            principal=principal,
             producer=self._origin.producer,
             execution_id=execution.control.execution_id,
             parent_execution_id=execution.control.parent_execution_id,
@@ -296,64 +395,51 @@ class Driver:
             idempotency_key=key,
         )
 
+    async def _fitting(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
+        """The payload as it fits an event, and where the rest of it is."""
+        if fact.payload_ref is not None:
+            return fact.payload, fact.payload_ref
+        if fact.event_type == "command.issued":
+            execution.refer_to_results(fact.payload)
+        payload, ref = await externalize_loop(fact.payload, self._payloads)
+        if ref is not None:
+            return payload, ref
+        payload = await externalize_values(payload, self._payloads)
+        return await externalize(payload, fact.large or ("result",), self._payloads)
+
     def _settle(self, execution: Execution, facts: Sequence[Fact], events: Sequence[Envelope]) -> None:
         execution.control.settle({-place - 1: event.event_id for place, event in enumerate(events)})
         execution.version = events[-1].stream_version
+        execution.ended = execution.control.ended
         self._on_events(events)
         for fact, event in zip(facts, events, strict=True):
-            self._remember(execution, event, fact.payload)
-            if event.event_type == "command.issued" and event.event_id in execution.control.commands:
-                command = execution.control.commands[event.event_id]
+            if fact.payload_ref is None:  # what was stored before is at hand, and not in the fact
+                execution.remember(event, fact.payload)
+            command = execution.control.commands.get(event.command_id or 0)
+            if event.event_type in _DELIVERED and command is not None:
                 self._on_issued(
                     Issued(
                         execution_id=execution.control.execution_id,
-                        command_id=event.event_id,
+                        command_id=event.command_id or 0,
                         step=command.step,
                         kind=command.kind,
                     )
                 )
 
-    def _remember(self, execution: Execution, event: Envelope, payload: Json) -> None:
-        """Keep at hand what decisions and workers will ask for next."""
-        step = event.node_name or ""
-        if event.event_type == "command.issued":
-            execution.commands[event.event_id] = payload
-        elif event.event_type == "loop.opened":
-            execution.items[step] = payload.get("items", [])
-            execution.iterations[step] = {}
-        elif event.event_type == "loop.done":
-            execution.items.pop(step, None)
-            execution.iterations.pop(step, None)
-        elif event.event_type in ("command.completed", "command.failed", "command.cancelled"):
-            execution.commands.pop(event.command_id or 0, None)
-        if event.event_type in ("call.done", "call.error", "loop.done") and event.payload_ref is not None:
-            execution.results[step] = payload["result"].get("context")
-
-    def _note_iteration(self, execution: Execution, report: Report) -> None:
-        command = execution.control.commands[report.command_id]
-        if command.index is not None:
-            kept = execution.iterations.setdefault(command.step, {})
-            kept[command.index] = (
-                {"status": "error", "error": report.error} if report.error is not None else report.result
-            )
-
     def _known(self, execution: Execution, report: Report | None = None) -> Known:
-        results = None
-        if report is not None:
-            command = execution.control.commands.get(report.command_id)
-            loop = execution.control.loops.get(command.step) if command and command.index is not None else None
-            if command is not None and loop is not None and _may_be_last(execution.control, loop, report):
-                kept = execution.iterations[command.step]
-                results = [kept[index] for index in sorted(kept)]
         return Known(
-            now=format_time(self._clock.now()), results=execution.results, items=execution.items, loop_results=results
+            now=format_time(self._clock.now()),
+            results=execution.results,
+            items=execution.items,
+            env=self._env,
+            loop_results=None if report is None else execution.loop_results(report),
         )
 
     def _opening(self, request: Request, playbook: Playbook, ref: PayloadRef, execution_id: int) -> Json:
         own = str(execution_id)
         identity: Json = {"execution_id": own, "job": {"uuid": own, "execution_id": own, "id": own}}
         host = Host(now=format_time(self._clock.now()))
-        workload, seeds = workload_of(playbook, request.workload, identity, host, {})
+        workload, seeds = workload_of(playbook, request.workload, identity, host, self._env)
         return {
             "ctx": seeds,
             "path": playbook.path,
@@ -364,75 +450,15 @@ class Driver:
                 "origin": request.origin,
                 "file": request.file,
                 "entry": playbook.entry,
+                **_catalog_entry(request),
             },
             "workload": workload,
             "root_execution_id": request.root_execution_id or execution_id,
             "parent_execution_id": request.parent_execution_id,
+            "depth": request.depth,
             "home": self._origin.home,
+            "authority": Authority.read(request.authority).recorded(),
         }
-
-    async def _load(self, execution_id: int) -> Execution:
-        stream = Stream(self._origin.tenant_id, execution_stream(execution_id))
-        control = Control(execution_id=execution_id)
-        execution: Execution | None = None
-        version = 0
-        while page := await self._ledger.read(stream, after_version=version, limit=_PAGE):
-            for item in page:
-                event = await self._resolved(item.event)
-                apply(control, event)
-                if execution is None:
-                    playbook, text = await self._document(event)
-                    file = event.payload.get("document", {}).get("file", playbook.path)
-                    execution = Execution(stream, playbook, control, text, file)
-                self._remember(execution, event, await self._whole(event))
-                if event.event_type in ("call.done", "call.error"):
-                    await self._recall_iteration(execution, event)
-            version = page[-1].event.stream_version
-        if execution is None:
-            raise NotFound(f"there is no execution {execution_id}", hint="noetl list shows the ones there are")
-        execution.version = version
-        return execution
-
-    async def _resolved(self, event: Envelope) -> Envelope:
-        """The event with its assignments and its workload as they were before large values were stored outside."""
-        found = {name: event.payload[name] for name in VALUES if event.payload.get(name)}
-        values = {name: await resolve_values(said, self._payloads) for name, said in found.items()}
-        if values == found:
-            return event
-        return msgspec.structs.replace(event, payload={**event.payload, **values})
-
-    async def _recall_iteration(self, execution: Execution, event: Envelope) -> None:
-        issued = execution.commands.get(event.command_id or 0, {})
-        if "loop_index" in issued:
-            payload = await self._whole(event)
-            failed = event.event_type == "call.error"
-            value = {"status": "error", "error": payload.get("error")} if failed else payload["result"].get("context")
-            execution.iterations.setdefault(event.node_name or "", {})[issued["loop_index"]] = value
-
-    async def _document(self, event: Envelope) -> tuple[Playbook, str]:
-        said = event.payload.get("document", {})
-        digest = said.get("sha256", "")
-        uri = f"noetl://{event.tenant_id}/{event.project_id}/payloads/sha256/{digest}"
-        ref = PayloadRef(uri=uri, sha256=digest, media_type="application/yaml", bytes=said.get("bytes", 0))
-        text = (await self._payloads.fetch(ref)).decode()
-        return self._parsed(text, said.get("file", "<document>"), said.get("entry")), text
-
-    def _parsed(self, text: str, file: str, entry: str | None) -> Playbook:
-        """A document, read once however often it is started."""
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        if digest not in self._documents:
-            self._documents[digest] = load(text, file, kinds=self._kinds)
-            if len(self._documents) > _KEPT:
-                self._documents.popitem(last=False)
-        playbook = self._documents[digest]
-        return playbook if entry is None else _entering(playbook, entry)
-
-    async def _whole(self, event: Envelope) -> Json:
-        """The payload with what was stored outside of the event."""
-        if event.payload_ref is None or event.payload_ref.media_type != "application/json":
-            return event.payload
-        stored = canonical.decode(await self._payloads.fetch(event.payload_ref))
-        return {**event.payload, **stored}
 
     def _keep(self, execution_id: int, execution: Execution) -> None:
         self._executions[execution_id] = execution
@@ -440,15 +466,21 @@ class Driver:
             self._executions.popitem(last=False)
 
 
-def _may_be_last(control: Control, loop: LoopState, report: Report) -> bool:
-    """Whether a loop may end with this report, so that its results will be asked for."""
-    if loop.in_flight != 1:
-        return False
-    cut_short = control.failure is not None or loop.failed > 0 or report.error is not None
-    return cut_short or loop.next_index >= loop.total
+def pending_of(execution: Execution) -> list[Issued]:
+    """The commands that somebody should be working on."""
+    control = execution.control
+    return [
+        Issued(execution_id=control.execution_id, command_id=command_id, step=command.step, kind=command.kind)
+        for command_id, command in sorted(control.commands.items())
+        if not command.suspended
+    ]
 
 
-def _entering(playbook: Playbook, entry: str) -> Playbook:
-    if entry not in playbook.steps:
-        raise InvalidInput(f"there is no step '{entry}' in {playbook.path}", hint=f"steps: {', '.join(playbook.steps)}")
-    return playbook if entry == playbook.entry else msgspec.structs.replace(playbook, entry=entry)
+def suspended_of(execution: Execution) -> list[int]:
+    """The commands that wait for a playbook they have called."""
+    return [command_id for command_id, command in sorted(execution.control.commands.items()) if command.suspended]
+
+
+def _catalog_entry(request: Request) -> Json:
+    found = {"version": request.version, "catalog_id": request.catalog_id}
+    return {name: value for name, value in found.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -9,8 +10,18 @@ import msgspec
 from noetl.kernel import canonical
 from noetl.kernel.event import MAX_VALUE_BYTES, Json, PayloadRef
 from noetl.payloads.store import PayloadStore
+from noetl.runtime.iterations import Iterations
 
-__all__ = ["INLINE_BYTES", "REFERENCE", "VALUES", "externalize", "externalize_values", "extracted", "resolve_values"]
+__all__ = [
+    "INLINE_BYTES",
+    "REFERENCE",
+    "VALUES",
+    "externalize",
+    "externalize_loop",
+    "externalize_values",
+    "extracted",
+    "resolve_values",
+]
 
 REFERENCE = "$ref"
 VALUES = ("set", "ctx", "workload")
@@ -20,7 +31,9 @@ _VALUES_BYTES = 32 * 1024
 _LOOKS = f'"{REFERENCE}":'.encode()
 _EXTRACTED_BYTES = 4 * 1024
 _MOST_ROWS = 16
+_MOST_REFERENCES = 64
 _PREVIEW = 1024
+_MOST_SHOWN = 4
 
 
 async def externalize(payload: Json, large: tuple[str, ...], store: PayloadStore) -> tuple[Json, PayloadRef | None]:
@@ -40,6 +53,31 @@ async def externalize(payload: Json, large: tuple[str, ...], store: PayloadStore
     return kept, ref
 
 
+async def externalize_loop(payload: Json, store: PayloadStore) -> tuple[Json, PayloadRef | None]:
+    """The same for a payload with the results of a loop, which are copied from where they wait, not through memory."""
+    result = payload.get("result")
+    context = result.get("context") if isinstance(result, dict) else None
+    results = context.get("results") if isinstance(context, dict) else None
+    if result is None or context is None or not isinstance(results, Iterations):
+        return payload, None
+    if results.bytes <= _VALUES_BYTES:
+        return {**payload, "result": {**result, "context": {**context, "results": list(results)}}}, None
+    if results.stored is None:
+        results.stored = await store.store(_whole_loop(result, context, results), media_type="application/json")
+    at_hand = {**context, "results": results[:_MOST_SHOWN]}
+    return {**payload, "result": _result_left({**result, "context": at_hand}, results.stored)}, results.stored
+
+
+async def _whole_loop(result: Json, context: Json, results: Iterations) -> AsyncIterator[bytes]:
+    """The canonical JSON of the whole result, put together around its list."""
+    around = canonical.encode({"result": {**result, "context": {**context, "results": []}}})
+    before, empty, after = around.partition(b'"results":[]')
+    yield before + empty[:-1]
+    async for chunk in results.encoded():
+        yield chunk
+    yield b"]" + after
+
+
 async def externalize_values(payload: Json, store: PayloadStore) -> Json:
     """The payload with each large value of `set`, `ctx` and workload replaced by its reference.
 
@@ -48,7 +86,9 @@ async def externalize_values(payload: Json, store: PayloadStore) -> Json:
     """
     for group in VALUES:
         values = payload.get(group)
-        if values:
+        if values and group == "ctx" and _is_many(values):
+            payload = {**payload, group: await _reference(canonical.encode(values), store)}
+        elif values:
             payload = {**payload, group: await _lightened(values, store)}
     return payload
 
@@ -72,10 +112,18 @@ async def _lightened(values: Json, store: PayloadStore) -> Json:
     kept = dict(values)
     for name, data in sorted(encoded.items(), key=lambda item: -len(item[1])):
         if len(data) > MAX_VALUE_BYTES or total > _VALUES_BYTES or _LOOKS in data:
-            ref = await store.store(data, media_type="application/json")
-            kept[name] = {REFERENCE: msgspec.to_builtins(ref)}
+            kept[name] = await _reference(data, store)
             total -= len(data)
     return kept
+
+
+def _is_many(ctx: Json) -> bool:
+    """A fork starts with all that its source has gathered: more than has room in an event, even as references."""
+    return ctx.keys() == {REFERENCE} or (len(ctx) > _MOST_REFERENCES and len(canonical.encode(ctx)) > _VALUES_BYTES)
+
+
+async def _reference(data: bytes, store: PayloadStore) -> Json:
+    return {REFERENCE: msgspec.to_builtins(await store.store(data, media_type="application/json"))}
 
 
 def extracted(value: Any) -> Any:

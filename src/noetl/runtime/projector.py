@@ -50,8 +50,11 @@ class Projector:
         self._registry = registry
         self._every = snapshot_every
 
-    async def catch_up(self) -> CaughtUp:
-        """Project everything there is. Costs what is new, not what is there."""
+    async def catch_up(self, *, snapshots: bool = True) -> CaughtUp:
+        """Project everything there is. Costs what is new, not what is there.
+
+        A snapshot needs the whole state of an execution in memory: who cannot have that leaves it to others.
+        """
         position = await self._projections.checkpoint(PROJECTOR)
         events = 0
         due: set[Stream] = set()
@@ -67,7 +70,7 @@ class Projector:
             await self._projections.save(rows, checkpoint=(PROJECTOR, position))
             await self._outbox.settle(position)
             events += len(page)
-        for root in due:
+        for root in due if snapshots else ():
             await self._replayer.snapshot(root)
         return CaughtUp(events=events, position=position)
 

@@ -3,79 +3,194 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.engine.decide import Report
+from noetl.engine.decide import Report, Suspension
 from noetl.kernel.event import Json
-from noetl.playbook.document import KeychainEntry
+from noetl.playbook.document import Playbook, Step
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credential, Credentials
+from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.secrets.auth import resolve_auth
 from noetl.tools.secrets.cache import KeychainCache, Situation
-from noetl.tools.secrets.keychain import Keychain, Means
+from noetl.tools.secrets.keychain import Keychain, Means, entries_named
+from noetl.tools.secrets.logs import RedactingFilter
+from noetl.tools.secrets.oauth import Answer, Request
 from noetl.tools.secrets.redaction import Redactor
-from noetl.tools.secrets.sources import Environment, SecretFiles
-from noetl.tools.secrets.tokens import Tokens
+from noetl.tools.secrets.sources import Environment, Resolver, SecretFiles, with_environment
+from noetl.tools.secrets.tokens import Tokens, tokens_asked
+
+if TYPE_CHECKING:
+    from noetl.tools.http.tokens import TokenClient
 
 __all__ = ["Session", "Vault"]
+
+_KEPT = 4096
 
 
 class Session:
     """The secrets of one command. What it hands out, its redactor knows."""
 
-    def __init__(self, resolver: Callable[[str], Any], encrypt: Callable[[str], str] | None) -> None:
+    def __init__(self, resolver: Resolver, encrypt: Callable[[str], str] | None, redactor: Redactor) -> None:
         self._resolver = resolver
-        self.redactor = Redactor()
-        self.tokens = Tokens(resolver, self.redactor)
+        self.redactor = redactor
+        self.tokens = Tokens(resolver, redactor)
         self.encrypt = encrypt
         self.names: dict[str, Any] = {}
 
     async def auth(self, rendered: Any) -> Json | None:
-        """The data of the credentials that a task names. Raises NotFound, InvalidInput."""
+        """The data of the credentials that a task names. Raises NotFound, InvalidInput, Forbidden."""
         return await resolve_auth(rendered, self._resolver, self.redactor)
 
-    def redacted(self, report: Report) -> Report:
-        """The report without a single secret in it."""
+    async def fields(self, rendered: Json) -> Json:
+        """The fields of a task with the credentials resolved that they name. Raises as `auth` does."""
+        if isinstance(rendered.get("gcs_credential"), str):
+            rendered = {**rendered, "gcs_credential": await self.auth(rendered["gcs_credential"])}
+        script = rendered.get("script")
+        source = script.get("source") if isinstance(script, dict) else None
+        if isinstance(script, dict) and isinstance(source, dict) and source.get("auth"):
+            known = {**source, "auth": await self.auth(source["auth"])}
+            rendered = {**rendered, "script": {**script, "source": known}}
+        return rendered
+
+    def redacted(self, said: Report | Suspension) -> Report | Suspension:
+        """What a worker says, without a single secret in it."""
+        clean = self.redactor.value
+        if isinstance(said, Suspension):
+            return msgspec.structs.replace(said, call=clean(said.call), state=clean(said.state))
         return msgspec.structs.replace(
-            report,
-            result=self.redactor.value(report.result),
-            error=self.redactor.value(report.error),
-            set=self.redactor.value(report.set),
-            detail=self.redactor.value(report.detail),
+            said,
+            result=clean(said.result),
+            error=clean(said.error),
+            set=clean(said.set),
+            detail=clean(said.detail),
         )
 
 
+class _Wanted(msgspec.Struct, frozen=True):
+    """The secrets that the text of a step asks for."""
+
+    entries: frozenset[str]
+    tokens: frozenset[str]
+    encrypts: bool
+
+
 class Vault:
-    """Opens sessions on the stored credentials of one tenant."""
+    """Opens sessions on the stored credentials of one tenant.
+
+    All commands of an execution share one redactor: a secret that one of them has seen is a secret in the report
+    of the next, too. `guard` is for the handlers of this process's log.
+    """
 
     def __init__(
-        self, credentials: Credentials, clock: Clock, tenant_id: str, environ: Mapping[str, str] | None = None
+        self,
+        credentials: Credentials,
+        clock: Clock,
+        tenant_id: str,
+        environ: Mapping[str, str] | None = None,
+        client: Callable[[], TokenClient] | None = None,
     ) -> None:
         self._credentials = credentials
         self._tenant_id = tenant_id
         variables = os.environ if environ is None else environ
+        environment = Environment(variables)
+        self._resolve = with_environment(self._stored, environment)
+        self._make_client = client
+        self._client: TokenClient | None = None
         self._means = Means(
             credential=self._resolve,
             clock=clock,
-            environment=Environment(variables),
+            environment=environment,
             files=SecretFiles(variables),
+            http=None if client is None else self._ask,
             cache=KeychainCache(),
         )
+        self._wanted: OrderedDict[tuple[str, str], _Wanted] = OrderedDict()
+        self._redactors: dict[str, Redactor] = {}
+        self.guard = RedactingFilter()
 
     async def open(
-        self, entries: tuple[KeychainEntry, ...], situation: Situation, written: Any, names: Mapping[str, Any]
+        self,
+        playbook: Playbook,
+        step: Step,
+        situation: Situation,
+        names: Callable[[], Mapping[str, Any]],
+        authority: Authority = EVERYTHING,
     ) -> Session:
-        """A session for a command whose templates are `written`; only the secrets they name are resolved."""
-        encrypt = await self._credentials.encrypter() if "encrypt_secret" in str(written) else None
-        session = Session(self._resolve, encrypt)
-        if entries:
-            keychain = Keychain(entries, self._means, situation, session.redactor)
-            session.names = {"keychain": await keychain.names_for(written, names=names)}
-        await session.tokens.prepare(written)
+        """A session for a command of a step; only the secrets that its templates name are resolved.
+
+        `names` are asked for only if an entry is resolved, which may use them. Raises NoetlError.
+        """
+        wanted = self._wanted_by(playbook, step, situation.version)
+        encrypt = await self._credentials.encrypter() if wanted.encrypts else None
+        redactor = self._redactor(situation.execution)
+        session = Session(_checked(self._resolve, authority), encrypt, redactor)
+        if wanted.entries and playbook.keychain:
+            keychain = Keychain(playbook.keychain, self._means, situation, redactor, authority)
+            session.names = {"keychain": await keychain.resolved(wanted.entries, names())}
+        await session.tokens.fetch(wanted.tokens)
         return session
 
-    async def _resolve(self, name: str) -> Credential:
+    def forget(self, execution: str) -> None:
+        """An execution is over: let go of what was only for it."""
+        self._means.cache.forget(execution)
+        self._redactors.pop(execution, None)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _ask(self, request: Request) -> Answer:
+        """Ask a token endpoint. Few runs do, so the client is made by the first that does."""
+        if self._client is None:
+            assert self._make_client is not None
+            self._client = self._make_client()
+        return await self._client(request)
+
+    def _redactor(self, execution: str) -> Redactor:
+        if execution not in self._redactors:
+            self._redactors[execution] = Redactor()
+            self.guard.watch(self._redactors[execution])
+        return self._redactors[execution]
+
+    def _wanted_by(self, playbook: Playbook, step: Step, version: str) -> _Wanted:
+        """What a step asks for; its text is looked through once for each version of the document."""
+        key = (version, step.name)
+        found = self._wanted.get(key) if version else None
+        if found is None:
+            found = _wanted_in(msgspec.to_builtins((step, playbook.workbook if _calls_workbook(step) else {})))
+            self._wanted[key] = found
+            if len(self._wanted) > _KEPT:
+                self._wanted.popitem(last=False)
+        return found
+
+    async def _stored(self, name: str) -> Credential:
         return await self._credentials.resolve(self._tenant_id, name)
+
+
+def _checked(resolve: Resolver, authority: Authority) -> Resolver:
+    """A resolver that gives only what may be used."""
+
+    async def checked(name: str) -> Credential:
+        authority.check_credential(name)
+        return await resolve(name)
+
+    return checked
+
+
+def _wanted_in(written: Any) -> _Wanted:
+    text = str(written)
+    return _Wanted(
+        entries_named(written) if "keychain" in text else frozenset(),
+        tokens_asked(written) if "token" in text else frozenset(),
+        "encrypt_secret" in text,
+    )
+
+
+def _calls_workbook(step: Step) -> bool:
+    return any(task.kind == "workbook" for task in step.tasks)

@@ -17,6 +17,7 @@ from noetl.adapters.sqlite.leases import SqliteLeases
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
 from noetl.adapters.sqlite.projections import SqliteProjectionStore
+from noetl.adapters.sqlite.tokens import SqliteTokens
 from noetl.errors import NotFound
 from noetl.kernel.upcast import UpcasterRegistry, default_registry
 from noetl.payloads.store import PayloadStore
@@ -27,6 +28,7 @@ from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionStore
+from noetl.ports.tokens import Tokens
 from noetl.replay.service import Replayer
 from noetl.replay.verify import Verifier
 from noetl.runtime.clock import SystemClock
@@ -43,12 +45,14 @@ Commits = Literal["thread", "loop"]
 class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an embedded installation consists of."""
 
+    settings: Settings = Settings()
     clock: Clock
     ledger: Ledger
     outbox: Outbox
     leases: Leases
     catalog: Catalog
     credentials: Credentials
+    tokens: Tokens
     projections: ProjectionStore
     payloads: PayloadStore
     registry: UpcasterRegistry
@@ -82,12 +86,14 @@ async def open_embedded(
         payloads = PayloadStore(FilesystemObjectStore(home.payloads), settings.tenant.id, settings.tenant.project)
         replayer = Replayer(ledger, projections, registry, clock, payloads)
         yield Embedded(
+            settings=settings,
             clock=clock,
             ledger=ledger,
             outbox=outbox,
             leases=SqliteLeases(database, clock),
             catalog=SqliteCatalog(database, clock),
             credentials=SqliteCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
+            tokens=SqliteTokens(database, clock),
             projections=projections,
             payloads=payloads,
             registry=registry,

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from noetl.engine.decide import Report
+from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import error_view, failure
 from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
-from noetl.errors import NoetlError
+from noetl.engine.scope import external_of
+from noetl.errors import Forbidden, NoetlError
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.names import ResultCoordinates
@@ -21,13 +22,16 @@ from noetl.playbook import templates
 from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
 from noetl.ports.clock import Clock
+from noetl.runtime.notices import Listener, heard, notice_of
 from noetl.runtime.vault import Session, Vault
+from noetl.runtime.workbook import unmet
 from noetl.settings import parse_duration
+from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.base import Call, Outcome, failed
 from noetl.tools.registry import Registry
 from noetl.tools.secrets.cache import Situation
 
-__all__ = ["Caller", "Work", "Worker"]
+__all__ = ["PrepareCall", "Work", "Worker", "outer_names"]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +52,19 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     root_execution_id: int | None = None
     document: str = ""
     """The digest of the document, which tells versions of a playbook apart."""
+    authority: Authority = EVERYTHING
+    env: Mapping[str, str] = {}
+    """Variables of the environment that templates may read."""
+    depth: int = 0
+    state: Json | None = None
+    """A pipeline that has waited for a call, and the outcome of that call."""
+    outcome: Json | None = None
+    left: float | None = None
+    """What a command that has waited has left of its step's time."""
 
 
-Caller = Callable[[Work, RunTask, str], Awaitable[Outcome]]
-"""Starts a child execution and waits for its end."""
+PrepareCall = Callable[[Work, RunTask], Awaitable[Json | Outcome]]
+"""Looks up what a task calls; the outcome, if it cannot be called."""
 
 _MOST_MESSAGE = 4096
 _MOST_OUTPUT = 16 * 1024
@@ -64,25 +77,30 @@ class Worker:
         self,
         registry: Registry,
         clock: Clock,
-        call_playbook: Caller,
+        prepare_call: PrepareCall,
         directory: Path,
         scratch: Path,
         vault: Vault | None = None,
+        env: Mapping[str, str] | None = None,
+        notice: Listener | None = None,
     ) -> None:
         self._vault = vault
+        self._notice = notice
+        self._env = env or {}
         self._registry = registry
         self._clock = clock
-        self._call_playbook = call_playbook
+        self._prepare_call = prepare_call
         self._directory = directory
         self._scratch = scratch
 
-    async def run(self, work: Work, now: Callable[[], str]) -> Report:
-        """The report of a command. Whatever goes wrong is an error in it, never an exception."""
+    async def run(self, work: Work, now: Callable[[], str]) -> Report | Suspension:
+        """What came of a command. Whatever goes wrong is an error in its report, never an exception."""
+        work = msgspec.structs.replace(work, env=self._env) if self._env else work
         try:
             session = await self._open_session(work)
         except NoetlError as problem:
-            error = failure("SECRET_UNAVAILABLE", str(problem), kind="auth")
-            return Report(command_id=work.command_id, error=error)
+            code = "NOT_AUTHORISED" if isinstance(problem, Forbidden) else "SECRET_UNAVAILABLE"
+            return Report(command_id=work.command_id, error=failure(code, str(problem), kind="auth"))
         if session is None:
             return await self._run(work, Host(now=now), None)
         host = Host(now=now, token=session.tokens, encrypt_secret=session.encrypt)
@@ -98,61 +116,78 @@ class Worker:
             version=work.document,
             path=work.playbook.path,
         )
-        written = msgspec.to_builtins((work.step, work.playbook.workbook))
-        return await self._vault.open(work.playbook.keychain, situation, written, outer_names(work))
+        return await self._vault.open(work.playbook, work.step, situation, lambda: all_names(work), work.authority)
 
-    async def _run(self, work: Work, host: Host, session: Session | None) -> Report:
+    async def _run(self, work: Work, host: Host, session: Session | None) -> Report | Suspension:
         try:
             limit = _seconds(work, host)
         except (NoetlError, templates.TemplateError) as problem:
             error = failure("INVALID", f"timeout of step '{work.step.name}': {problem}", kind="schema")
             return Report(command_id=work.command_id, error=error)
         try:
-            async with asyncio.timeout(limit):
-                return _report(work, await self._run_pipeline(work, host, session))
+            async with asyncio.timeout(limit) as timeout:
+                ended = await self._run_pipeline(work, host, session)
+                if isinstance(ended, Suspension):
+                    end = timeout.when()
+                    left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
+                    return msgspec.structs.replace(ended, call={**ended.call, "left": left})
+                return _report(work, ended)
         except TimeoutError:
             error = failure("TIMEOUT", f"step '{work.step.name}' took longer than {limit:g} s", kind="timeout",
                             retryable=True)  # fmt: skip
             return Report(command_id=work.command_id, error=error, result=error_view(None, error))
 
-    async def _run_pipeline(self, work: Work, host: Host, session: Session | None) -> Ended:
+    async def _run_pipeline(self, work: Work, host: Host, session: Session | None) -> Ended | Suspension:
         step = _with_workbook(work.playbook, work.step)
         names = outer_names(work) | (session.names if session is not None else {})
         pipeline = Pipeline(step, names, self._rendering, host, work.playbook.executor.default_timeout)
-        following = pipeline.begin()
+        following = _begun(pipeline, work)
+        asked: RunTask | None = None
         while not isinstance(following, Ended):
             if isinstance(following, Wait):
+                if self._notice is not None and asked is not None:
+                    self._notice(notice_of(work, asked, "waiting", following.seconds))
                 await self._clock.sleep(following.seconds)
                 following = pipeline.resume()
+            elif following.task.kind == "playbook":
+                call = _refusal(work, following) or await self._prepare_call(work, following)
+                if not isinstance(call, Outcome):
+                    state = pipeline.state() if step.pipeline else None
+                    return Suspension(command_id=work.command_id, call=call, state=state)
+                following = pipeline.outcome(TaskOutcome(error=call.error))
             else:
-                following = pipeline.outcome(await self._run_task(work, following, session))
+                asked = following
+                following = pipeline.outcome(await self._run_task(work, asked, session))
         return following
 
     async def _run_task(self, work: Work, asked: RunTask, session: Session | None) -> TaskOutcome:
         begun = time.monotonic()
-        key = _effect_key(work, asked)
-        if asked.task.kind == "playbook":
-            outcome = await self._call_playbook(work, asked, key)
-        else:
-            outcome = await self._run_with_auth(work, asked, key, session)
+        outcome = _refusal(work, asked)
+        if outcome is None:
+            redactor = session.redactor if session is not None else None
+            with heard(work, asked, self._notice, redactor) as add_unheard:
+                outcome = await self._run_with_auth(work, asked, _effect_key(work, asked), session)
+                add_unheard(outcome.logs)
         took = int((time.monotonic() - begun) * 1000)
         return TaskOutcome(result=outcome.result, error=outcome.error, extra=outcome.extra, duration_ms=took)
 
     async def _run_with_auth(self, work: Work, asked: RunTask, key: str, session: Session | None) -> Outcome:
         """The call with its credentials resolved; one that is not there is the task's error."""
         call = self._call(work, asked, key)
-        if asked.auth is None or session is None:
+        if session is None:
             return await self._run_tool(call)
         try:
-            auth = await session.auth(asked.auth)
+            auth, fields = await session.auth(asked.auth), await session.fields(asked.fields)
+        except Forbidden as problem:
+            return failed("auth", "NOT_AUTHORISED", str(problem))
         except NoetlError as problem:
             return failed("auth", "CREDENTIAL_UNAVAILABLE", str(problem))
-        return await self._run_tool(msgspec.structs.replace(call, auth=auth))
+        return await self._run_tool(msgspec.structs.replace(call, auth=auth, fields=fields))
 
     async def _run_tool(self, call: Call) -> Outcome:
         """A tool may come from anybody: one that raises, or gives back what is no JSON, has failed, not we."""
         try:
-            async with asyncio.timeout(call.timeout):
+            async with self._registry.turn(call.kind), asyncio.timeout(call.timeout):
                 outcome = await self._registry.run(call)
             canonical.encode(outcome.result)
         except TimeoutError:
@@ -177,7 +212,7 @@ class Worker:
             step=work.step.name,
             task=asked.task.name,
             attempt=asked.attempt,
-            context=_context_of(work),
+            context=_context_of(work, asked),
             directory=self._directory,
             scratch=self._scratch / str(work.execution_id),
         )
@@ -189,37 +224,57 @@ class Worker:
         return found.rendering if found is not None else {}
 
 
+def _begun(pipeline: Pipeline, work: Work) -> RunTask | Wait | Ended:
+    """The pipeline at its first task, or where it has waited for a call."""
+    if work.state is None or work.outcome is None:
+        return pipeline.begin()
+    pipeline.restore(work.state)
+    said, waited = work.outcome, int(work.outcome.get("waited", 0) * 1000)
+    return pipeline.outcome(TaskOutcome(result=said.get("result"), error=said.get("error"), duration_ms=waited))
+
+
 def outer_names(work: Work) -> dict[str, Any]:
     """The names a pipeline sees from outside. The keys of ctx and workload it finds by itself."""
     context = work.context
-    own = str(work.execution_id)
     names: dict[str, Any] = {
         **{name: _view(said) for name, said in context.get("steps", {}).items()},
         "workload": context.get("workload", {}),
         "ctx": context.get("ctx", {}),
         "step": context.get("step", {}),
+        "env": work.env,
         "iter": {},
     }
     if "sender" in context:
         names["result"] = names["response"] = _view(context["sender"])
     if work.index is not None and work.step.loop is not None:
         names |= _iteration(work, work.step.loop.iterator)
+    return names | _identity(work)
+
+
+def all_names(work: Work) -> dict[str, Any]:
+    """The same with the keys of ctx and workload as bare names, for templates outside of the pipeline."""
+    return {**work.context.get("workload", {}), **work.context.get("ctx", {}), **outer_names(work)}
+
+
+def _context_of(work: Work, asked: RunTask) -> Json:
+    """What code sees as `context`: workload, ctx, step results and who the execution is."""
+    context = work.context
+    seen: Json = {name: _whole(said) for name, said in context.get("steps", {}).items()}
+    if "sender" in context:
+        seen["result"] = _whole(context["sender"])
+    if asked.previous is not None:
+        seen["_prev"] = asked.previous
+    return {**seen, "workload": context.get("workload", {}), "ctx": context.get("ctx", {}), **_identity(work)}
+
+
+def _identity(work: Work) -> Json:
+    own = str(work.execution_id)
     parent = None if work.parent_execution_id is None else str(work.parent_execution_id)
-    return names | {
+    return {
         "execution_id": own,
         "job": {"uuid": own, "execution_id": own, "id": own},
         "parent_execution_id": parent,
     }
-
-
-def _context_of(work: Work) -> Json:
-    """What code sees as `context`: workload, ctx, step results and who the execution is."""
-    context = work.context
-    seen: Json = {name: said.get("value") for name, said in context.get("steps", {}).items()}
-    if "sender" in context:
-        seen["result"] = context["sender"].get("value")
-    own = str(work.execution_id)
-    return {**seen, "workload": context.get("workload", {}), "ctx": context.get("ctx", {}), "execution_id": own}
 
 
 def _iteration(work: Work, iterator: str) -> Json:
@@ -235,7 +290,14 @@ def _iteration(work: Work, iterator: str) -> Json:
 
 
 def _view(said: Json) -> ResultView:
-    return ResultView(said.get("value"), said.get("outcome", "ok"), http=said.get("http", False))
+    value, http = said.get("value"), said.get("http", False)
+    external = external_of(said.get("reference"), _whole(said))
+    return ResultView(value, said.get("outcome", "ok"), http=http, external=external)
+
+
+def _whole(said: Json) -> Any:
+    """A result; of one that is kept elsewhere all that was fetched, or the part that is at hand."""
+    return said["whole"] if "whole" in said else said.get("value")
 
 
 def _with_workbook(playbook: Playbook, step: Step) -> Step:
@@ -257,6 +319,15 @@ def _from_workbook(playbook: Playbook, task: Task) -> Task:
         rules=task.rules or entry.task.rules,
         timeout=task.timeout if task.timeout is not None else entry.task.timeout,
     )
+
+
+def _refusal(work: Work, asked: RunTask) -> Outcome | None:
+    """The outcome of a task that the execution is not authorised to run."""
+    try:
+        work.authority.check_tool(asked.task.kind)
+    except Forbidden as problem:
+        return failed("auth", "NOT_AUTHORISED", str(problem))
+    return None
 
 
 def _effect_key(work: Work, asked: RunTask) -> str:
@@ -281,8 +352,8 @@ def _report(work: Work, ended: Ended) -> Report:
         if not work.step.pipeline:
             result = error_view(result, error)
     detail: Json = {"output": _bounded_output(ended.output)}
-    if ended.warnings:
-        detail["warnings"] = list(ended.warnings)
+    if warnings := [*ended.warnings, *unmet(work.playbook, work.step, ended)]:
+        detail["warnings"] = warnings
     return Report(command_id=work.command_id, result=result, error=error, set=ended.assigned, detail=detail)
 
 
@@ -302,11 +373,11 @@ def _bounded_output(output: Json) -> Json:
 
 
 def _seconds(work: Work, host: Host) -> float | None:
+    if work.left is not None:
+        return work.left
     timeout = work.step.timeout
     if timeout is None:
         return None
     if isinstance(timeout, str) and templates.is_template(timeout):
-        context = work.context
-        names = {**context.get("workload", {}), **context.get("ctx", {}), **outer_names(work)}
-        timeout = templates.render_value(timeout, names, host=host)
+        timeout = templates.render_value(timeout, all_names(work), host=host)
     return float(parse_duration(timeout))

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.adapters.objects.filesystem import FilesystemObjectStore
 from noetl.errors import IntegrityMismatch, InvalidInput, InvalidName, NotFound, StorageFull
+from noetl.kernel.names import PayloadName
 from noetl.payloads.store import PayloadStore, payload_key
 from noetl.ports.objects import ObjectStore
 from tests.contracts.object_store import BrokenSourceError, breaking, keys, pieces, read_all
@@ -45,6 +46,14 @@ async def test_a_reference_says_all_that_is_known(payloads: PayloadStore, object
     assert await keys(objects) == [KEY]
     assert await payloads.fetch(ref) == CONTENT
     assert b"".join(await read_all(payloads.open(ref))) == CONTENT
+
+
+async def test_a_name_alone_leads_to_the_bytes(payloads: PayloadStore) -> None:
+    name = PayloadName(tenant="acme", project="sales", sha256=SHA)
+    with pytest.raises(NotFound, match="is not in the store"):
+        await payloads.ref_of(name)
+    await payloads.store(CONTENT, media_type=CSV)
+    assert await payloads.fetch(await payloads.ref_of(name)) == CONTENT
 
 
 async def test_equal_bytes_are_kept_once_however_they_come(payloads: PayloadStore, objects: ObjectStore) -> None:

@@ -93,7 +93,8 @@ async def test_a_driver_that_was_overtaken_looks_again(either: Workshop) -> None
     assert await one.report(execution_id, Report(command_id=first))
     assert not await other.report(execution_id, Report(command_id=first, result={"stale": True}))
     for driver in (other, one, other):
-        await reloaded(either, driver, execution_id) if driver is other else None
+        await driver.latest(execution_id)
+        await reloaded(either, driver, execution_id)
         for command in await driver.pending(execution_id):
             await driver.report(execution_id, Report(command_id=command.command_id))
     assert (await either.driver().execution(execution_id)).control.ended == "COMPLETED"

@@ -102,3 +102,11 @@ async def test_small_values_are_left_alone(store: PayloadStore) -> None:
     payload = {"set": {"ctx.a": [1, {"b": None}]}, "workload": {}}
     assert await externalize_values(payload, store) == payload
     assert await resolve_values(payload["set"], store) == payload["set"]
+
+
+@pytest.mark.parametrize("ctx", [{f"k{number}": "x" * 20 for number in range(5000)}, {REFERENCE: "not ours"}])
+async def test_a_ctx_of_many_values_is_stored_whole(ctx: dict[str, Any], store: PayloadStore) -> None:
+    kept = await externalize_values({"ctx": ctx, "path": "p"}, store)
+    assert (kept["path"], kept["ctx"].keys()) == ("p", {REFERENCE})
+    assert len(canonical.encode(kept)) < MAX_VALUE_BYTES
+    assert await resolve_values(kept["ctx"], store) == ctx

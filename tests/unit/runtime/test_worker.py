@@ -7,15 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
-from noetl.engine.decide import Report
+from noetl.engine.decide import Report, Suspension
 from noetl.engine.pipeline import RunTask
 from noetl.kernel.event import Json
 from noetl.playbook.parse import load
 from noetl.runtime.worker import Work, Worker, outer_names
-from noetl.tools.base import Call, Outcome, ok
+from noetl.tools.base import Call, Outcome, failed
 from noetl.tools.registry import Registry
 from tests.scribe import START
 from tests.unit.runtime.workshop import Failed, FunctionTool, as_text, book, step
@@ -30,22 +31,28 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.clock = VirtualClock(START)
         self.calls: list[Call] = []
-        self.called: list[tuple[str, str]] = []
+        self.called: list[str] = []
         self.body: Callable[[Call], Any] = lambda call: call.input
         self._directory = directory
 
     async def run(self, document: Json, **more: Any) -> Report:
+        said = await self.run_until_call(document, **more)
+        assert isinstance(said, Report)
+        return said
+
+    async def run_until_call(self, document: Json, **more: Any) -> Report | Suspension:
         registry = Registry({"python": FunctionTool("python", self._run)})
-        worker = Worker(registry, self.clock, self._call_playbook, self._directory, self._directory)
+        worker = Worker(registry, self.clock, self._prepare_call, self._directory, self._directory)
         return await worker.run(work(document, **more), lambda: NOW)
 
     def _run(self, call: Call) -> Any:
         self.calls.append(call)
         return self.body(call)
 
-    async def _call_playbook(self, _: Work, asked: RunTask, key: str) -> Outcome:
-        self.called.append((str(asked.fields["path"]), key))
-        return ok({"child": True})
+    async def _prepare_call(self, _: Work, asked: RunTask) -> Json | Outcome:
+        path = str(asked.fields["path"])
+        self.called.append(path)
+        return failed("not_found", "PLAYBOOK_NOT_FOUND", f"no {path}") if path == "nobody" else {"path": path}
 
 
 def work(document: Json, **more: Any) -> Work:
@@ -222,11 +229,72 @@ async def test_a_workbook_entry_runs_under_the_callers_name(bench: Bench) -> Non
     assert report.result == {"who": 1, "how": "hello"}
 
 
-async def test_calls_of_playbooks_go_to_whoever_starts_them(bench: Bench) -> None:
-    report = await bench.run(book(step("a", tool={"kind": "playbook", "path": "sub/{{ x }}"})))
-    assert report.result == {"child": True}
-    assert [path for path, _ in bench.called] == ["sub/1"]
-    assert bench.calls == []
+async def test_a_call_is_left_to_whoever_starts_it(bench: Bench) -> None:
+    said = await bench.run_until_call(book(step("a", tool={"kind": "playbook", "path": "sub/{{ x }}"})))
+    assert said == Suspension(command_id=70, call={"path": "sub/1", "left": None})
+    assert (bench.called, bench.calls) == (["sub/1"], [])
+
+
+async def test_a_call_that_cannot_be_made_is_an_error_of_its_task(bench: Bench) -> None:
+    report = await bench.run(book(step("a", tool={"kind": "playbook", "path": "nobody"})))
+    assert report.error is not None
+    assert report.error["code"] == "PLAYBOOK_NOT_FOUND"
+
+
+async def test_a_pipeline_goes_on_after_a_call_where_it_has_stopped(bench: Bench) -> None:
+    tasks = [
+        {
+            "name": "one",
+            "kind": "python",
+            "code": "-",
+            "input": {"x": 1},
+            "set": {"kept": "{{ output.data.x }}", "ctx.seen": 5},
+        },
+        {"name": "call", "kind": "playbook", "path": "sub", "set": {"said": "{{ output.data.answer }}"}},
+        {
+            "name": "two",
+            "kind": "python",
+            "code": "-",
+            "input": {"all": "{{ kept }}-{{ said }}-{{ ctx.seen }}-{{ one.x }}"},
+        },
+    ]
+    document = book(step("a", tool=tasks))
+    waiting = await bench.run_until_call(document)
+    assert isinstance(waiting, Suspension)
+    assert waiting.state is not None
+    stored = msgspec.json.decode(msgspec.json.encode(waiting.state))
+    for _ in range(2):  # delivered again, it goes on from the same place
+        report = await bench.run(document, state=stored, outcome={"result": {"answer": 42}, "waited": 1.5})
+        assert report.result["all"] == "1-42-5-1"
+        assert report.set == {"ctx.seen": 5}
+    assert [call.task for call in bench.calls] == ["one", "two", "two"]
+
+
+async def test_a_call_that_failed_is_judged_by_the_rules_of_its_task(bench: Bench) -> None:
+    rules = [{"when": "{{ output.status == 'error' }}", "then": {"do": "continue"}}]
+    tasks = [
+        {"name": "call", "kind": "playbook", "path": "sub", "spec": {"policy": {"rules": rules}}},
+        {"name": "after", "kind": "python", "code": "-", "input": {"why": "{{ call.error.message }}"}},
+    ]
+    document = book(step("a", tool=tasks))
+    waiting = await bench.run_until_call(document)
+    assert isinstance(waiting, Suspension)
+    error = {"kind": "unknown", "code": "CHILD_FAILED", "message": "broken", "retryable": False}
+    report = await bench.run(document, state=waiting.state, outcome={"error": error})
+    assert report.result["why"] == "broken"
+
+
+async def test_time_spent_waiting_counts_for_the_step(bench: Bench) -> None:
+    document = book(
+        step("a", tool=[{"kind": "playbook", "path": "sub"}, {"kind": "python", "code": "-"}], spec={"timeout": "5s"})
+    )
+    waiting = await bench.run_until_call(document)
+    assert isinstance(waiting, Suspension)
+    assert 4 < waiting.call["left"] <= 5
+    bench.body = lambda _: asyncio.Event().wait()
+    report = await bench.run(document, state=waiting.state, outcome={"result": {}}, left=0.0)
+    assert report.error is not None
+    assert report.error["code"] == "TIMEOUT"
 
 
 async def test_a_kind_nobody_offers_is_an_error_of_the_task(bench: Bench) -> None:

@@ -30,6 +30,7 @@ from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import default_registry
 from noetl.payloads.store import PayloadStore
 from noetl.playbook.kinds import KINDS
+from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
 from noetl.replay.service import Replayer
 from noetl.replay.verify import Verifier
@@ -112,11 +113,12 @@ class Workshop:
         self.body: Body = lambda call: call.input or {"step": call.step}
 
     @contextlib.asynccontextmanager
-    async def runner(self, *, slots: int = 4) -> AsyncIterator[Runner]:
+    async def runner(self, *, slots: int = 4, leases: Leases | None = None) -> AsyncIterator[Runner]:
         registry = Registry({"python": FunctionTool("python", self._run)})
         async with open_runner(
-            self.embedded, ORIGIN, directory=self.scratch, scratch=self.scratch, slots=slots, registry=registry
-        ) as runner:
+            self.embedded, ORIGIN, directory=self.scratch, scratch=self.scratch, slots=slots, registry=registry,
+            leases=leases,
+        ) as runner:  # fmt: skip
             yield runner
 
     def _run(self, call: Call) -> Any:
@@ -238,6 +240,7 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         leases=None,  # type: ignore[arg-type]  # nothing here leases
         catalog=catalog,
         credentials=None,  # type: ignore[arg-type]  # nor has credentials
+        tokens=None,  # type: ignore[arg-type]  # nor tokens
         projections=projections,
         payloads=payloads,
         registry=registry,

@@ -11,7 +11,7 @@ from pathlib import Path
 from noetl.errors import Unavailable
 from noetl.ports.clock import Clock
 
-__all__ = ["hold"]
+__all__ = ["Held", "hold", "take"]
 
 _PATIENCE = 0.1
 
@@ -38,10 +38,46 @@ async def hold(directory: Path, name: str, clock: Clock, on_wait: Callable[[], N
         os.close(handle)
 
 
-def _open(file: Path) -> int:
+class Held:
+    """A lock that is held until it is released, or until this process ends."""
+
+    def __init__(self, file: Path, handle: int) -> None:
+        self._file = file
+        self._handle = handle
+
+    def release(self, *, done: bool) -> None:
+        """Let somebody else have it. Only what is done leaves no file: those who wait, wait for this very file."""
+        if done:
+            self._file.unlink(missing_ok=True)
+        os.close(self._handle)
+
+
+def take(directory: Path, name: str) -> Held | None:
+    """Be the only one, or None if another process is. It is not waited for."""
+    file = directory / name
+    handle = _open(file)
+    if _locked(handle) and _is_there(file, handle):
+        return Held(file, handle)
+    os.close(handle)
+    return None
+
+
+def _is_there(file: Path, handle: int) -> bool:
+    """False for a file that its last holder took away while we were opening it: another may have the next one."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.path.samestat(file.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _open(file: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(file, flags, 0o600)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(file, flags, 0o600)
     except OSError as error:
         raise Unavailable(f"cannot write {file}: {error.strerror}", hint="check the home's permissions") from None
 

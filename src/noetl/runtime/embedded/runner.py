@@ -7,75 +7,66 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
 from noetl.engine.outcome import failure
-from noetl.engine.pipeline import RunTask
-from noetl.errors import InvalidInput, NoetlError, NotFound
-from noetl.kernel.event import Envelope, Json
+from noetl.errors import NoetlError
+from noetl.kernel.event import Envelope
 from noetl.kernel.ids import MAX_NODE, Snowflake
 from noetl.kernel.streams import execution_of
-from noetl.kernel.time import format_time
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
-from noetl.ports.catalog import Catalog, CatalogEntry
-from noetl.runtime.driver import Driver, Execution, Issued, Origin, Request
-from noetl.runtime.vault import Vault
+from noetl.observe import metrics
+from noetl.ports.leases import Leases
+from noetl.runtime.calls import Calls, Finished, find_document, finished
+from noetl.runtime.clock import MonotonicClock
+from noetl.runtime.collecting import few_collections
+from noetl.runtime.control import ControlPlane
+from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
+from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.notices import Listener
+from noetl.runtime.pool import Pool
+from noetl.runtime.reaper import Reaper
+from noetl.runtime.telemetry import Telemetry
+from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
-from noetl.runtime.worker import Work, Worker
-from noetl.settings import parse_duration
-from noetl.tools.base import Outcome, failed, ok
+from noetl.runtime.worker import Worker
 from noetl.tools.registry import Registry
 
 __all__ = ["Finished", "Runner", "cancel_tree", "driver_of", "find_document", "inspect", "open_runner", "result_of"]
 
-_MOST_NESTED = 32
-_CALL_TIMEOUT = 300.0
-
-
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """How an execution has ended."""
-
-    execution_id: int
-    status: str
-    result: Any
-    error: Json | None
-
-
-class _Family(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an execution stands in its tree of calls."""
-
-    root: int
-    depth: int
+_WORKER = "local"
+_LOOK_SECONDS = 30.0
+"""How long an end that another process has written may stay unseen by those who wait for it here."""
 
 
 class Runner:
-    """Starts executions and works on them until they end."""
+    """Starts executions and works on them until they end.
+
+    The leases of its commands are in memory: a process that holds the lock of an execution is the only one
+    that works on it, and what it has leased dies with it.
+    """
 
     def __init__(
         self,
         embedded: Embedded,
         origin: Origin,
-        registry: Registry,
+        tooling: Tooling,
         directory: Path,
         scratch: Path,
         on_events: Callable[[Sequence[Envelope]], None],
+        leases: Leases | None = None,
+        on_notice: Listener | None = None,
     ) -> None:
         self._embedded = embedded
-        self._origin = origin
-        self._queue: asyncio.Queue[Issued] = asyncio.Queue()
         self._ids = Snowflake(secrets.randbelow(MAX_NODE + 1))
-        self._ended: dict[int, asyncio.Event] = {}
-        self._families: dict[int, _Family] = {}
+        self._ended: dict[int, asyncio.Future[None]] = {}
+        self._faults: dict[int, Exception] = {}
+        """What has not been heard yet, perhaps because nobody waited."""
         self._on_events = on_events
-        self._slots = asyncio.Semaphore(1)
-        self._taken: dict[Issued, asyncio.Task[None] | None] = {}
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._fault: Exception | None = None
-        self._closing = False
+        self.tooling = tooling
+        alone = leases is None
+        leases = leases or MemoryLeases(MonotonicClock())
         self.driver = Driver(
             embedded.ledger,
             embedded.payloads,
@@ -83,11 +74,27 @@ class Runner:
             origin,
             self._new_id,
             self._enqueue,
-            registry.user_kinds(),
+            tooling.registry.user_kinds(),
             self._notice,
+            tooling.admit,
+            tooling.env,
+            self._recover,
         )
-        vault = Vault(embedded.credentials, embedded.clock, origin.tenant_id)
-        self._worker = Worker(registry, embedded.clock, self._call_playbook, directory, scratch, vault)
+        self._telemetry = Telemetry(embedded.ledger, origin.tenant_id, self.driver)
+        self._calls = Calls(
+            self.driver, embedded.catalog, embedded.clock, origin.tenant_id,
+            take_up=self.resume, wait=self.wait, cancel=self.cancel, on_done=self._done,
+        )  # fmt: skip
+        worker = Worker(
+            tooling.registry, embedded.clock, self._calls.prepare, directory, scratch, tooling.vault, tooling.env,
+            on_notice,
+        )  # fmt: skip
+        self.pool = Pool(
+            ControlPlane(self.driver, embedded.payloads, leases, origin, alone=alone), worker, self._telemetry,
+            embedded.clock, _WORKER,
+            on_done=self._done, on_fault=self._fail,
+        )  # fmt: skip
+        self._reaper = Reaper(self.driver, leases, self._telemetry, embedded.clock, self._fail)
 
     async def start(self, request: Request) -> int:
         """Begin an execution."""
@@ -95,20 +102,27 @@ class Runner:
 
     async def resume(self, execution_id: int) -> None:
         """Take up an execution again: whatever is in flight, and not at work here, is delivered once more."""
-        for issued in await self.driver.pending(execution_id):
-            self._enqueue(issued)
+        self._faults.pop(execution_id, None)
+        await self._telemetry.take_up(execution_id)
+        self._recover(await self.driver.latest(execution_id))
 
     async def wait(self, execution_id: int) -> Finished:
         """How it ended, once it has. Raises what has kept this runner from going on."""
-        ended = self._ended.setdefault(execution_id, asyncio.Event())
-        execution = await self.driver.execution(execution_id)
-        if execution.control.ended is None:
-            await ended.wait()
-            if self._fault is not None:
-                raise self._fault
-            execution = await self.driver.execution(execution_id)
-        self._ended.pop(execution_id, None)
-        return _finished(execution)
+        while True:
+            execution = await self.driver.latest(execution_id)
+            if execution.control.ended is not None:
+                self._say_ended(execution_id)
+                return finished(execution)
+            fault = self._faults.pop(execution_id, None)
+            if fault is not None:
+                raise fault
+            if execution_id not in self._ended:
+                self._ended[execution_id] = asyncio.get_running_loop().create_future()
+            ended = self._ended[execution_id]
+            await asyncio.wait([ended], timeout=_LOOK_SECONDS)
+            if ended.done():
+                self._faults.pop(execution_id, None)
+                ended.result()
 
     async def cancel(self, execution_id: int, reason: str) -> bool:
         """End an execution and everything it has called; False if it has ended already."""
@@ -116,148 +130,82 @@ class Runner:
 
     async def serve(self, slots: int) -> None:
         """Work until cancelled, on so many commands at once."""
-        self._slots = asyncio.Semaphore(slots)
-        while True:
-            issued = await self._queue.get()
-            await self._slots.acquire()
-            self._taken[issued] = asyncio.create_task(self._work(issued))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.pool.serve(slots))
+            group.create_task(self._reaper.serve())
 
     async def settle(self, seconds: float) -> None:
         """Let what is still at work finish, but no longer than this; then stop it, and record that."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        left = list(self._taken)
+                await self.pool.settle()
+                while not self._calls.idle:
+                    await self._calls.settle()
+                    await self.pool.settle()
+        left = self.pool.at_work
         await self.close()
         for issued in left:
             error = failure("STOPPED", f"stopped {seconds:g} s after the execution was cancelled")
             await self.driver.report(issued.execution_id, Report(command_id=issued.command_id, error=error))
 
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and let what is at work finish; who takes the executions up goes on from there."""
+        await self.pool.drain(seconds)
+
     async def close(self) -> None:
         """Stop what is still running."""
-        self._closing = True
-        running = [task for task in self._taken.values() if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._calls.close()
+        await self.pool.close()
+        with contextlib.suppress(NoetlError):  # what is not sealed now will be when the execution is taken up
+            await self._telemetry.close()
+
+    def _recover(self, execution: Execution) -> None:
+        for issued in pending_of(execution):
+            self.pool.enqueue(issued)
+        for command_id in suspended_of(execution):
+            self._calls.begin(execution.control.execution_id, command_id, self._fail)
 
     def _enqueue(self, issued: Issued) -> None:
-        """A command that is waiting or at work here is not delivered a second time."""
-        if issued not in self._taken and not self._closing:
-            self._taken[issued] = None
-            self._idle.clear()
-            self._queue.put_nowait(issued)
+        self.pool.enqueue(issued)
 
     def _notice(self, events: Sequence[Envelope]) -> None:
         for event in events:
-            if event.execution_id is not None and canonical_type(event.event_type) in TERMINAL_TYPES:
+            event_type = canonical_type(event.event_type)
+            if event_type == "playbook.initialized":
+                metrics.count("noetl_executions_started_total")
+            if event_type == "command.suspended":  # not left to its worker, which may lose the command this moment
+                self._calls.begin(event.execution_id or 0, event.command_id or 0, self._fail)
+            if event.execution_id is not None and event_type in TERMINAL_TYPES:
+                metrics.count("noetl_executions_ended_total", TERMINAL_TYPES[event_type])
                 self._say_ended(event.execution_id)
         self._on_events(events)
 
     def _say_ended(self, execution_id: int) -> None:
-        if execution_id in self._ended:
-            self._ended[execution_id].set()
+        self.tooling.vault.forget(str(execution_id))
+        self._faults.pop(execution_id, None)
+        waited = self._ended.pop(execution_id, None)
+        if waited is not None:
+            waited.set_result(None)
 
-    async def _work(self, issued: Issued) -> None:
-        try:
-            await self._run(issued)
-        except Exception as error:  # nobody awaits this task: those who wait for the end must hear of it
-            self._fault = error
-            for ended in self._ended.values():
-                ended.set()
-        finally:
-            self._slots.release()
-            del self._taken[issued]
-            if not self._taken:
-                self._idle.set()
+    def _fail(self, error: Exception, execution_id: int | None = None) -> None:
+        """Something has kept a command from being reported; those who wait for its execution hear of it."""
+        if execution_id is not None:
+            self._faults[execution_id] = error
+        for waited in list(self._ended) if execution_id is None else [execution_id]:
+            ended = self._ended.pop(waited, None)
+            if ended is not None:
+                ended.set_exception(error)
+                ended.exception()  # whoever waited may have gone
 
-    async def _run(self, issued: Issued) -> None:
-        execution = await self.driver.execution(issued.execution_id)
-        work = _work_of(execution, issued.command_id, self._origin)
-        if work is None:
-            return
-        if execution.control.ended is None:
-            report = await self._worker.run(work, lambda: format_time(self._embedded.clock.now()))
-        else:
-            error = failure("CANCELLED", "the execution had ended before this was begun")
-            report = Report(command_id=issued.command_id, error=error)
-        taken = await self.driver.report(issued.execution_id, report)
-        execution = await self.driver.execution(issued.execution_id)
+    async def _done(self, execution_id: int, taken: bool) -> None:
+        """A command has been reported: see what that means for those who wait."""
+        execution = await self.driver.execution(execution_id)
         if execution.control.ended is not None:
-            self._say_ended(issued.execution_id)  # perhaps by somebody else, whose events we have not seen
+            self._say_ended(execution_id)  # perhaps by somebody else, whose events we have not seen
+            if execution.control.idle:
+                await self._telemetry.seal(execution_id, final=True)
         elif not taken:
-            await self.resume(issued.execution_id)
-
-    async def _call_playbook(self, work: Work, asked: RunTask, key: str) -> Outcome:
-        """A call occupies no slot while it waits: it gives its own back and takes one again afterwards."""
-        family = self._families.get(work.execution_id, _Family(root=work.execution_id, depth=0))
-        if family.depth >= _MOST_NESTED:
-            return failed("unknown", "CALL_DEPTH", f"calls nest more than {_MOST_NESTED} deep")
-        path = str(asked.fields.get("path", ""))
-        try:
-            limit = _limit(asked)
-            entry = await find_document(
-                self._embedded.catalog, self._origin.tenant_id, path, asked.fields.get("version")
-            )
-        except NotFound as error:
-            return failed("not_found", "PLAYBOOK_NOT_FOUND", str(error))
-        except InvalidInput as error:
-            return failed("schema", "INVALID", str(error))
-        request = Request(
-            document=entry.content, file=path, origin="catalog", workload=asked.input, key=f"call/{key}",
-            parent_execution_id=work.execution_id, root_execution_id=family.root,
-        )  # fmt: skip
-        self._slots.release()
-        try:
-            child = await self._start_child(request, _Family(root=family.root, depth=family.depth + 1))
-            finished = await self._child_ended(child, limit)
-        except InvalidInput as error:
-            return failed("unknown", "CHILD_FAILED", str(error))
-        finally:
-            await self._slots.acquire()
-        if finished is None:
-            return failed("timeout", "TIMEOUT", f"{path} took longer than {limit:g} s, and was cancelled")
-        return await self._called(finished, path, asked.fields.get("return_step"))
-
-    async def _start_child(self, request: Request, family: _Family) -> int:
-        """The child of a call, the same one however often the call is delivered."""
-        child = await self.start(request)
-        self._families[child] = family
-        await self.resume(child)
-        return child
-
-    async def _child_ended(self, child: int, limit: float) -> Finished | None:
-        """How the child ended, or None if it took too long. Nobody waits for a child whose caller has given up."""
-        try:
-            async with asyncio.timeout(limit):
-                return await self.wait(child)
-        except TimeoutError:
-            await self.cancel(child, "the call took too long")
-            return None
-        except asyncio.CancelledError:
-            if not self._closing:
-                await self.cancel(child, "its caller has stopped waiting")
-            raise
-        finally:
-            self._families.pop(child, None)
-
-    async def _called(self, finished: Finished, path: str, return_step: str | None) -> Outcome:
-        if finished.status != "COMPLETED":
-            said = finished.error or {}
-            return failed(
-                said.get("kind", "unknown"), "CHILD_FAILED", said.get("message", f"{path} ended {finished.status}"),
-                retryable=False,
-            )  # fmt: skip
-        result = finished.result
-        if return_step is not None:
-            execution = await self.driver.execution(finished.execution_id)
-            if return_step not in execution.control.steps:
-                message = f"step '{return_step}' of {path} never ran"
-                return failed("missing_reference", "RETURN_STEP", message, retryable=False)
-            result = result_of(execution, return_step)
-        fields = dict(result) if isinstance(result, dict) else {"data": result}
-        added = {"status": finished.status, "execution_id": str(finished.execution_id), "path": path}
-        return ok({**added, **fields})
+            await self.resume(execution_id)
 
     def _new_id(self) -> int:
         return self._ids.next(self._embedded.clock.now() // 1000)
@@ -273,36 +221,38 @@ async def open_runner(
     slots: int,
     on_events: Callable[[Sequence[Envelope]], None] = lambda _: None,
     registry: Registry | None = None,
+    leases: Leases | None = None,
+    on_notice: Listener | None = None,
 ) -> AsyncIterator[Runner]:
     """A runner with its workers at work; what is left over at the end is stopped."""
-    registry = registry or Registry(options={"python": {"cache": scratch / "python"}})
-    runner = Runner(embedded, origin, registry, directory, scratch, on_events)
+    tooling = tooling_of(embedded, origin, directory=directory, scratch=scratch, registry=registry)
+    runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice)
     server = asyncio.create_task(runner.serve(slots))
     try:
-        yield runner
+        with few_collections():
+            yield runner
     finally:
         server.cancel()
         await asyncio.gather(server, return_exceptions=True)
         await runner.close()
-        await registry.close()
-        await embedded.projector.catch_up()
-
-
-async def find_document(catalog: Catalog, tenant_id: str, path: str, version: Any = None) -> CatalogEntry:
-    """A playbook by its catalog path. Raises NotFound."""
-    if version is not None and not str(version).isdecimal():
-        raise NotFound(f"'{version}' is not a version of '{path}'", hint="versions are 1, 2, 3 ...")
-    return await catalog.get(tenant_id, path, None if version is None else int(version))
+        await tooling.close()
+        await embedded.projector.catch_up(snapshots=False)
 
 
 async def cancel_tree(
-    embedded: Embedded, driver: Driver, execution_id: int, reason: str, *, cascade: bool = True
+    embedded: Embedded,
+    driver: Driver,
+    execution_id: int,
+    reason: str,
+    *,
+    cascade: bool = True,
+    principal: str | None = None,
 ) -> list[int]:
     """End an execution and, with `cascade`, all its descendants; the ids of those that were still running."""
-    cancelled = [execution_id] if await driver.cancel(execution_id, reason) else []
+    cancelled = [execution_id] if await driver.cancel(execution_id, reason, principal=principal) else []
     if not cascade:
         return cancelled
-    await embedded.projector.catch_up()
+    await embedded.projector.catch_up(snapshots=False)
     cursor: str | None = None
     while True:
         page = await embedded.projections.query(
@@ -311,7 +261,7 @@ async def cancel_tree(
         for row in page.rows:
             child = execution_of(row.root.stream_id)
             if child is not None:
-                cancelled += await cancel_tree(embedded, driver, child, reason)
+                cancelled += await cancel_tree(embedded, driver, child, reason, principal=principal)
         cursor = page.next_cursor
         if cursor is None:
             return cancelled
@@ -330,55 +280,4 @@ def driver_of(embedded: Embedded, origin: Origin) -> Driver:
 
 async def inspect(embedded: Embedded, origin: Origin, execution_id: int) -> Finished:
     """What an execution has become so far, without working on it."""
-    return _finished(await driver_of(embedded, origin).execution(execution_id))
-
-
-def result_of(execution: Execution, step: str) -> Any:
-    """The whole result of a step that has ended."""
-    said = execution.control.steps[step].result
-    return execution.results[step] if "reference" in said else said.get("context")
-
-
-def _limit(asked: RunTask) -> float:
-    """How long a call may take: what the task itself says, else the playbook's default, else five minutes."""
-    said = asked.fields.get("timeout")
-    own = [] if said is None else [float(parse_duration(said))]
-    if asked.timeout is not None and (asked.task.timeout is not None or not own):
-        own.append(asked.timeout)
-    return min(own, default=_CALL_TIMEOUT)
-
-
-def _finished(execution: Execution) -> Finished:
-    control = execution.control
-    source = execution.playbook.final_step if control.final_started else control.last_step
-    ran = source is not None and source in control.steps
-    return Finished(
-        execution_id=control.execution_id,
-        status=control.ended or "RUNNING",
-        result=result_of(execution, source) if ran and source is not None else None,
-        error=control.failure,
-    )
-
-
-def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:
-    command = execution.control.commands.get(command_id)
-    payload = execution.commands.get(command_id)
-    if command is None or payload is None:
-        return None  # ended in the meantime: a late delivery has nothing to do
-    items = execution.items.get(command.step, [])
-    return Work(
-        tenant=origin.tenant_id,
-        project=origin.project_id,
-        execution_id=execution.control.execution_id,
-        parent_execution_id=execution.control.parent_execution_id,
-        command_id=command_id,
-        playbook=execution.playbook,
-        step=execution.playbook.steps[command.step],
-        run=command.run,
-        index=command.index,
-        length=len(items),
-        root_execution_id=execution.control.root_execution_id,
-        document=execution.digest,
-        item=payload.get("item"),
-        context=payload.get("context", {}),
-    )
+    return finished(await driver_of(embedded, origin).execution(execution_id))

@@ -1,0 +1,97 @@
+"""The instruments of NoETL, and the verbs that use them.
+
+Code that measures says `count`, `observe` or `shift` with the name of an instrument below. In a process without a
+recorder, such as `noetl run`, that is one comparison; the server installs a recorder and gets the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+__all__ = ["INSTRUMENTS", "Instrument", "Recorder", "count", "install", "is_installed", "observe", "shift", "uninstall"]
+
+_FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+class Instrument(NamedTuple):
+    """One metric: what it is, and the few labels it has."""
+
+    kind: Literal["counter", "histogram", "gauge"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+INSTRUMENTS: dict[str, Instrument] = {
+    "noetl_http_requests_total": Instrument(
+        "counter", "Requests answered, by method, route and status.", ("method", "route", "status")
+    ),
+    "noetl_http_request_seconds": Instrument(
+        "histogram", "Time from a request to the start of its answer.", ("method", "route"), _FAST
+    ),
+    "noetl_executions_started_total": Instrument("counter", "Executions started here."),
+    "noetl_executions_ended_total": Instrument("counter", "Executions that ended here, by status.", ("status",)),
+    "noetl_commands_total": Instrument(
+        "counter", "Commands that workers here have ended, by tool kind and outcome.", ("kind", "outcome")
+    ),
+    "noetl_append_seconds": Instrument("histogram", "Time until an append to the ledger is durable.", (), _FAST),
+    "noetl_append_events": Instrument("histogram", "Events of one append.", (), _SIZES),
+    "noetl_projection_lag_events": Instrument("gauge", "Events in the log that were not projected yet when asked."),
+    "noetl_queue_depth": Instrument("gauge", "Commands that wait for a worker slot."),
+    "noetl_worker_slots_busy": Instrument("gauge", "Worker slots at work."),
+    "noetl_auth_refused_total": Instrument("counter", "Requests refused before they reached a route.", ("reason",)),
+}
+
+
+class Recorder(Protocol):
+    """Where numbers go. Labels come in the order of the instrument's."""
+
+    def count(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
+        """Add to a counter."""
+        ...
+
+    def observe(self, name: str, value: float, labels: tuple[str, ...]) -> None:
+        """Add one value to a histogram."""
+        ...
+
+    def shift(self, name: str, amount: float) -> None:
+        """Move a gauge up or down."""
+        ...
+
+
+class _Installed:
+    recorder: Recorder | None = None
+
+
+def install(recorder: Recorder) -> None:
+    """Send the numbers of this process there from now on."""
+    _Installed.recorder = recorder
+
+
+def uninstall() -> None:
+    """Send them nowhere again."""
+    _Installed.recorder = None
+
+
+def is_installed() -> bool:
+    """Whether anybody listens; for code whose measuring alone would cost."""
+    return _Installed.recorder is not None
+
+
+def count(name: str, *labels: str, amount: float = 1) -> None:
+    """Add to a counter."""
+    if (recorder := _Installed.recorder) is not None:
+        recorder.count(name, amount, labels)
+
+
+def observe(name: str, value: float, *labels: str) -> None:
+    """Add one value to a histogram."""
+    if (recorder := _Installed.recorder) is not None:
+        recorder.observe(name, value, labels)
+
+
+def shift(name: str, amount: float) -> None:
+    """Move a gauge up or down. Several parts of a process may share one, so nobody sets it."""
+    if (recorder := _Installed.recorder) is not None:
+        recorder.shift(name, amount)

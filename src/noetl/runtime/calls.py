@@ -1,0 +1,253 @@
+"""Calls of playbooks: a command that waits for another execution, and occupies no worker meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from noetl.engine.decide import Report
+from noetl.engine.outcome import error_view
+from noetl.engine.pipeline import RunTask
+from noetl.errors import InvalidInput, NotFound, Unavailable
+from noetl.kernel.event import Json
+from noetl.kernel.time import parse_time
+from noetl.ports.catalog import Catalog, CatalogEntry
+from noetl.ports.clock import Clock
+from noetl.runtime.driver import Driver, Request
+from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.worker import Work
+from noetl.settings import parse_duration
+from noetl.tools.base import Outcome, failed, ok
+from noetl.tools.registry import KindUnavailable
+
+__all__ = ["Calls", "Finished", "find_document", "finished"]
+
+MOST_NESTED = 32
+_CALL_TIMEOUT = 300.0
+_SECOND = 1_000_000
+_TRY_AGAIN_SECONDS = 5.0
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """How an execution has ended."""
+
+    execution_id: int
+    status: str
+    result: Any
+    error: Json | None
+
+
+class Calls:
+    """Starts what commands call, waits for it, and goes on with the commands when it has ended.
+
+    What is waited for stands in the log, in `command.suspended`, before it is started. So any process that
+    takes the execution up can go on waiting, and the child is started once however often that happens.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        catalog: Catalog,
+        clock: Clock,
+        tenant_id: str,
+        *,
+        take_up: Callable[[int], Awaitable[None]],
+        wait: Callable[[int], Awaitable[Finished]],
+        cancel: Callable[[int, str], Awaitable[Any]],
+        on_done: Callable[[int, bool], Awaitable[None]],
+    ) -> None:
+        self._driver = driver
+        self._catalog = catalog
+        self._clock = clock
+        self._tenant_id = tenant_id
+        self._take_up = take_up
+        self._wait = wait
+        self._cancel = cancel
+        self._on_done = on_done
+        self._waiting: dict[tuple[int, int], asyncio.Task[None]] = {}
+
+    async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
+        """What is to be called, or the outcome of a call that cannot be made."""
+        if work.depth >= MOST_NESTED:
+            return failed("unknown", "CALL_DEPTH", f"calls nest more than {MOST_NESTED} deep")
+        path = str(asked.fields.get("path", ""))
+        try:
+            limit = _limit(asked)
+            entry = await find_document(self._catalog, self._tenant_id, path, asked.fields.get("version"))
+        except NotFound as error:
+            return failed("not_found", "PLAYBOOK_NOT_FOUND", str(error))
+        except InvalidInput as error:
+            return failed("schema", "INVALID", str(error))
+        return {
+            "path": entry.path,
+            "version": entry.version,
+            "input": asked.input,
+            "return_step": asked.fields.get("return_step"),
+            "seconds": limit,
+        }
+
+    def begin(self, execution_id: int, command_id: int, on_fault: Callable[[Exception, int | None], None]) -> None:
+        """Wait for what a suspended command waits for, unless that is done already."""
+        name = (execution_id, command_id)
+        if name in self._waiting:
+            return
+        task = asyncio.create_task(self._see_through(execution_id, command_id, on_fault))
+        self._waiting[name] = task
+        task.add_done_callback(lambda _: self._waiting.pop(name, None))
+
+    async def settle(self) -> None:
+        """Return when something that is waited for has ended; at once, when nothing is."""
+        if self._waiting:
+            await asyncio.wait(self._waiting.values(), return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is waited for."""
+        return not self._waiting
+
+    async def close(self) -> None:
+        """Stop waiting. Whoever takes the executions up will wait again."""
+        waiting = list(self._waiting.values())
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _see_through(
+        self, execution_id: int, command_id: int, on_fault: Callable[[Exception, int | None], None]
+    ) -> None:
+        """Nobody awaits this task: those who wait for the end must hear of what is in its way."""
+        while True:
+            try:
+                return await self._see(execution_id, command_id)
+            except Unavailable as error:
+                on_fault(error, execution_id)
+                await self._clock.sleep(_TRY_AGAIN_SECONDS)  # no one else here will look after this command
+            except Exception as error:
+                on_fault(error, execution_id)
+                return None
+
+    async def _see(self, execution_id: int, command_id: int) -> None:
+        execution = await self._driver.latest(execution_id)
+        command, pause = execution.control.commands.get(command_id), execution.pauses.get(command_id)
+        if command is None or pause is None or not command.suspended or command.child is None:
+            return
+        new = not await self._exists(command.child)
+        if new and execution.control.ended is not None:
+            outcome, waited = failed("unknown", "CANCELLED", "the execution had ended before it was called"), 0.0
+        else:
+            outcome, waited = await self._outcome(execution, command.child, pause, new)
+        taken = await self._go_on(execution_id, command_id, pause, outcome, waited)
+        await self._on_done(execution_id, taken)
+
+    async def _go_on(self, execution_id: int, command_id: int, pause: Json, outcome: Outcome, waited: float) -> bool:
+        if pause.get("state") is not None:
+            said: Json = {"result": outcome.result, "error": outcome.error, "waited": waited}
+            return await self._driver.wake(execution_id, command_id, said)
+        result = outcome.result if outcome.error is None else error_view(outcome.result, outcome.error)
+        detail: Json = {"output": {"meta": {"attempt": 1, "duration_ms": int(waited * 1000)}}}
+        report = Report(command_id=command_id, result=result, error=outcome.error, detail=detail)
+        return await self._driver.report(execution_id, report)
+
+    async def _outcome(self, execution: Execution, child: int, pause: Json, new: bool) -> tuple[Outcome, float]:
+        call = pause["call"]
+        since = parse_time(pause["suspended_at"])
+        try:
+            entry = await find_document(self._catalog, self._tenant_id, call["path"], call["version"])
+            await self._start(execution, child, entry, call)
+            if new and (await self._driver.latest(execution.control.execution_id)).control.ended is not None:
+                await self._cancel(child, "the execution that called it has ended")  # who cancelled that missed this
+            ended = await self._ended(child, _seconds(call) - self._since(since))
+        except (InvalidInput, KindUnavailable) as error:
+            return failed("unknown", "CHILD_FAILED", str(error)), self._since(since)
+        if ended is None:
+            message = f"{call['path']} took longer than {_seconds(call):g} s, and was cancelled"
+            return failed("timeout", "TIMEOUT", message), self._since(since)
+        return await self._called(ended, call), self._since(since)
+
+    async def _exists(self, child: int) -> bool:
+        try:
+            await self._driver.execution(child)
+        except NotFound:
+            return False
+        return True
+
+    def _since(self, moment: int) -> float:
+        return max(0.0, (self._clock.now() - moment) / _SECOND)
+
+    async def _start(self, execution: Execution, child: int, entry: CatalogEntry, call: Json) -> None:
+        control = execution.control
+        request = Request(
+            document=entry.content, file=entry.path, origin="catalog", workload=call["input"], key=f"call/{child}",
+            parent_execution_id=control.execution_id, depth=control.depth + 1, execution_id=child,
+            root_execution_id=control.root_execution_id or control.execution_id, authority=control.authority,
+            principal=execution.principal, version=entry.version, catalog_id=entry.catalog_id,
+        )  # fmt: skip
+        await self._driver.start(request)
+        await self._take_up(child)
+
+    async def _ended(self, child: int, limit: float) -> Finished | None:
+        """How the child ended, or None if it took too long."""
+        try:
+            async with asyncio.timeout(max(0.0, limit)):
+                return await self._wait(child)
+        except TimeoutError:
+            await self._cancel(child, "the call took too long")
+            ended = finished(await self._driver.latest(child))
+            return None if ended.status == "CANCELLED" else ended  # it was done in time, only not heard of
+
+    async def _called(self, ended: Finished, call: Json) -> Outcome:
+        path, return_step = call["path"], call.get("return_step")
+        if ended.status != "COMPLETED":
+            said = ended.error or {}
+            return failed(
+                said.get("kind", "unknown"), "CHILD_FAILED", said.get("message", f"{path} ended {ended.status}"),
+                retryable=False,
+            )  # fmt: skip
+        result = ended.result
+        if return_step is not None:
+            execution = await self._driver.execution(ended.execution_id)
+            if return_step not in execution.control.steps:
+                message = f"step '{return_step}' of {path} never ran"
+                return failed("missing_reference", "RETURN_STEP", message, retryable=False)
+            result = result_of(execution, return_step)
+        fields = dict(result) if isinstance(result, dict) else {"data": result}
+        added = {"status": ended.status, "execution_id": str(ended.execution_id), "path": path}
+        return ok({**added, **fields})
+
+
+async def find_document(catalog: Catalog, tenant_id: str, path: str, version: Any = None) -> CatalogEntry:
+    """A playbook by its catalog path. Raises NotFound."""
+    if version is not None and not str(version).isdecimal():
+        raise NotFound(f"'{version}' is not a version of '{path}'", hint="versions are 1, 2, 3 ...")
+    return await catalog.get(tenant_id, path, None if version is None else int(version))
+
+
+def finished(execution: Execution) -> Finished:
+    """What an execution has come to so far."""
+    control = execution.control
+    source = execution.playbook.final_step if control.final_started else control.last_step
+    ran = source is not None and source in control.steps
+    return Finished(
+        execution_id=control.execution_id,
+        status=control.ended or "RUNNING",
+        result=result_of(execution, source) if ran and source is not None else None,
+        error=control.failure,
+    )
+
+
+def _seconds(call: Json) -> float:
+    """How long to wait: what the call may take, but no longer than its step."""
+    left = call.get("left")
+    return float(call["seconds"] if left is None else min(call["seconds"], left))
+
+
+def _limit(asked: RunTask) -> float:
+    """How long a call may take: what the task itself says, else the playbook's default, else five minutes."""
+    said = asked.fields.get("timeout")
+    own = [] if said is None else [float(parse_duration(said))]
+    if asked.timeout is not None and (asked.task.timeout is not None or not own):
+        own.append(asked.timeout)
+    return min(own, default=_CALL_TIMEOUT)

@@ -1,0 +1,155 @@
+"""The control plane: how a worker gets a command, keeps it, and says what came of it.
+
+A command belongs to the worker that holds its lease. One that is not renewed lapses, the command is
+delivered again, and whatever the first worker says afterwards is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.engine.decide import Report, Suspension
+from noetl.errors import LeaseLost
+from noetl.kernel import canonical
+from noetl.kernel.event import Json, PayloadRef
+from noetl.payloads.store import PayloadStore
+from noetl.ports.leases import Lease, Leases
+from noetl.runtime.driver import Driver, Issued, Origin
+from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.worker import Work
+from noetl.tools.authority import Authority
+
+__all__ = ["COMMANDS", "Claim", "ControlPlane", "lease_name"]
+
+COMMANDS = "command/"
+LEASE_SECONDS = 120.0
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A command in the hands of a worker."""
+
+    issued: Issued
+    work: Work
+    lease: Lease
+    delivery: int = 0
+    """The how manieth time it was handed out; who has an earlier one is not heard any more."""
+    ended: bool = False
+    """Its execution was over before it was begun: there is nothing to do but to say so."""
+
+
+class ControlPlane:
+    """Hands out commands of one driver."""
+
+    def __init__(
+        self, driver: Driver, payloads: PayloadStore, leases: Leases, origin: Origin, *, alone: bool = False
+    ) -> None:
+        self._driver = driver
+        self._payloads = payloads
+        self._leases = leases
+        self._origin = origin
+        self._alone = alone
+        """True where no other process works on these executions: what is at hand of them is what the log has."""
+
+    async def claim(self, issued: Issued, worker_id: str) -> Claim | None:
+        """The command, or None if somebody else has it or nobody wants it any more."""
+        lease = await self._leases.take(lease_name(issued), worker_id, seconds=LEASE_SECONDS)
+        if lease is None:
+            return None
+        execution = await self._state(issued.execution_id)
+        work = _work_of(execution, issued.command_id, self._origin)
+        if work is None:
+            await self._leases.release(lease)
+            return None
+        delivery = execution.control.commands[issued.command_id].delivery
+        return Claim(issued=issued, work=work, lease=lease, delivery=delivery, ended=execution.ended is not None)
+
+    async def result(self, execution_id: int, step: str, reference: Json) -> Any:
+        """The whole result of a step that a command refers to. Raises NotFound, IntegrityMismatch."""
+        execution = await self._driver.execution(execution_id)
+        state = execution.control.steps.get(step)
+        if state is not None and step in execution.results and state.result.get("reference") == reference:
+            return result_of(execution, step)
+        meta = reference["meta"]
+        ref = PayloadRef(
+            uri=reference["uri"], sha256=meta["sha256"], media_type=meta["content_type"], bytes=meta["bytes"]
+        )
+        return canonical.decode(await self._payloads.fetch(ref))["result"].get("context")
+
+    async def renew(self, claim: Claim) -> Lease:
+        """Keep the command for longer. Raises LeaseLost."""
+        return await self._leases.renew(claim.lease, seconds=LEASE_SECONDS)
+
+    async def report(self, claim: Claim, report: Report) -> bool:
+        """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
+        await self._own(claim)
+        report = msgspec.structs.replace(report, delivery=claim.delivery)
+        taken = await self._driver.report(claim.issued.execution_id, report)
+        await self._let_go(claim)
+        return taken
+
+    async def suspend(self, claim: Claim, wait: Suspension) -> int | None:
+        """The command waits for the execution whose id is returned; None if it is not awaited any more."""
+        await self._own(claim)
+        wait = msgspec.structs.replace(wait, delivery=claim.delivery)
+        child = await self._driver.suspend(claim.issued.execution_id, wait)
+        await self._let_go(claim)
+        return child
+
+    async def _state(self, execution_id: int) -> Execution:
+        """What a delivery is judged by. One that comes late must not be taken for one that is wanted."""
+        if self._alone:
+            return await self._driver.execution(execution_id)
+        return await self._driver.latest(execution_id)
+
+    async def _own(self, claim: Claim) -> None:
+        held = await self._leases.holder(claim.lease.name)
+        if held is None or held.token != claim.lease.token:
+            raise LeaseLost(f"command {claim.issued.command_id} was given to somebody else", hint="drop the work")
+
+    async def _let_go(self, claim: Claim) -> None:
+        try:
+            await self._leases.release(claim.lease)
+        except LeaseLost:
+            return  # it lapsed while the report was written, which counts all the same
+
+
+def lease_name(issued: Issued) -> str:
+    """What the lease of a command is called."""
+    return f"{COMMANDS}{issued.execution_id}/{issued.command_id}"
+
+
+def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:
+    command = execution.control.commands.get(command_id)
+    payload = execution.commands.get(command_id)
+    if command is None or command.suspended or payload is None:
+        return None  # ended in the meantime, or waiting: a late delivery has nothing to do
+    pause = execution.pauses.get(command_id, {})
+    return Work(
+        tenant=origin.tenant_id,
+        project=origin.project_id,
+        execution_id=execution.control.execution_id,
+        parent_execution_id=execution.control.parent_execution_id,
+        command_id=command_id,
+        playbook=execution.playbook,
+        step=execution.playbook.steps[command.step],
+        run=command.run,
+        index=command.index,
+        length=len(execution.items.get(command.step, [])),
+        root_execution_id=execution.control.root_execution_id,
+        depth=execution.control.depth,
+        document=execution.digest,
+        authority=Authority.read(execution.control.authority),
+        item=payload.get("item"),
+        context=payload.get("context", {}),
+        state=pause.get("state"),
+        outcome=pause.get("outcome"),
+        left=_left(pause),
+    )
+
+
+def _left(pause: Json) -> float | None:
+    """What the step's time comes to after the wait, for a step that has a limit."""
+    left = pause.get("call", {}).get("left")
+    return None if left is None else max(0.0, left - pause.get("outcome", {}).get("waited", 0.0))

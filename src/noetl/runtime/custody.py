@@ -1,0 +1,281 @@
+"""Custody: whoever changes a credential or a token does it here, and the tenant's stream says so.
+
+The stores and the log commit apart, so a process may be killed between the two. What is written to the log is
+therefore never "what I have just done" but the difference between what the stores hold and what the log knows of
+them: whoever comes next finds what was left out and writes it down, as `system`. Nothing is recorded twice, because
+the difference is appended only onto the version of the stream that it was taken from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from noetl.errors import Conflict, InvalidInput, VersionConflict
+from noetl.kernel.event import Draft, Json
+from noetl.kernel.fold.rows import TenantRow
+from noetl.kernel.names.segments import check
+from noetl.kernel.stamp import Batch
+from noetl.kernel.streams import category_of
+from noetl.kernel.tail import Stream
+from noetl.kernel.time import format_time
+from noetl.ports.access import ROLES, Caller
+from noetl.ports.clock import Clock
+from noetl.ports.credentials import Credential, CredentialInfo, Credentials, Rotation
+from noetl.ports.ledger import Ledger
+from noetl.ports.tokens import StoredToken, TokenInfo, Tokens
+from noetl.replay.service import Replayer
+from noetl.runtime.origin import origin_of
+from noetl.runtime.wiring import Embedded
+from noetl.settings import Settings
+
+__all__ = ["TOKEN_PREFIX", "Custody", "TokenGrant", "custody_of", "digest_of", "fingerprint_of"]
+
+TOKEN_PREFIX = "ntl"  # noqa: S105 - what every token begins with, so that scanners for leaked secrets know ours
+_ID_BYTES, _SECRET_BYTES = 8, 32
+_MOST_NAME = 128
+_MOST_CONFLICTS = 20
+_PAGE = 500
+_SYSTEM = "system"
+
+
+class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is shown once. Its text is nowhere else."""
+
+    token: str
+    info: TokenInfo
+
+    def __repr__(self) -> str:
+        return f"TokenGrant({self.info!r})"
+
+
+class _Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What custody is over."""
+
+    credentials: Credentials
+    tokens: Tokens
+    ledger: Ledger
+    replayer: Replayer
+    clock: Clock
+
+
+class Custody:
+    """Changes credentials and tokens, and records that they changed: names and fingerprints, never values."""
+
+    def __init__(self, parts: _Parts, *, project_id: str, producer: str) -> None:
+        self._parts = parts
+        self._project_id = project_id
+        self._producer = producer
+        self._one_at_a_time = asyncio.Lock()
+
+    async def put(self, caller: Caller, credential: Credential, *, replace: bool = True) -> CredentialInfo:
+        """Store a credential as the next version of its name. Raises InvalidInput."""
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            info = await self._parts.credentials.put(caller.tenant_id, credential, replace=replace)
+            await self._settle(caller, caller.principal)
+        return info
+
+    async def remove(self, caller: Caller, name: str) -> None:
+        """Take a credential away for good. Raises NotFound."""
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            await self._parts.credentials.remove(caller.tenant_id, name)
+            await self._settle(caller, caller.principal)
+
+    async def rotate(self, caller: Caller, *, retire: bool = False) -> Rotation:
+        """Seal every credential of every tenant with a new key; each tenant's stream says so."""
+        async with self._one_at_a_time:
+            await self._settle_all(caller, _SYSTEM)
+            rotation = await self._parts.credentials.rotate(retire=retire)
+            await self._settle_all(caller, caller.principal)
+        return rotation
+
+    async def create_token(
+        self, caller: Caller, name: str, roles: Sequence[str], *, seconds: float | None
+    ) -> TokenGrant:
+        """Make a token for the caller's tenant and organisation. Raises InvalidInput.
+
+        It is kept as a digest; whoever loses the text needs another token.
+        """
+        _check_token(name, roles)
+        now = self._parts.clock.now()
+        token_id = secrets.token_hex(_ID_BYTES)
+        text = f"{TOKEN_PREFIX}_{token_id}_{secrets.token_hex(_SECRET_BYTES)}"
+        info = TokenInfo(
+            token_id=token_id,
+            tenant_id=check("tenant", caller.tenant_id),
+            organization_id=check("organization", caller.organization_id),
+            name=name,
+            roles=tuple(role for role in ROLES if role in roles),
+            created_at=format_time(now),
+            expires_at=None if seconds is None else format_time(now + int(seconds * 1e6)),
+        )
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            await self._parts.tokens.add(StoredToken(info=info, sha256=digest_of(text)))
+            await self._settle(caller, caller.principal)
+        return TokenGrant(token=text, info=info)
+
+    async def revoke_token(self, caller: Caller, name: str) -> TokenInfo:
+        """End a token by its name or id. Raises NotFound."""
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            info = await self._parts.tokens.revoke(caller.tenant_id, name)
+            await self._settle(caller, caller.principal)
+        return info
+
+    async def settle(self, caller: Caller) -> None:
+        """Record what a process that was killed has changed and not recorded, in every tenant that has a stream."""
+        async with self._one_at_a_time:
+            await self._settle_all(caller, _SYSTEM)
+
+    async def _settle_all(self, caller: Caller, principal: str) -> None:
+        for tenant_id in sorted({caller.tenant_id, *await self._tenants()}):
+            await self._settle(msgspec.structs.replace(caller, tenant_id=tenant_id), principal)
+
+    async def _settle(self, caller: Caller, principal: str) -> None:
+        """Write down what the stores hold and the log does not know of."""
+        stream = Stream(caller.tenant_id, f"tenant/{caller.tenant_id}")
+        category_of(stream.stream_id)
+        for _ in range(_MOST_CONFLICTS):
+            row = await self._known(stream)
+            found = [
+                *_credential_changes(row, await self._stored_credentials(caller.tenant_id)),
+                *_token_changes(row, await self._stored_tokens(caller.tenant_id)),
+            ]
+            if not found:
+                return
+            drafts = [self._draft(caller, principal, change) for change in found]
+            try:
+                await self._parts.ledger.append([Batch(stream=stream, drafts=drafts, expected_version=row.event_count)])
+                return
+            except VersionConflict:
+                continue  # somebody else has written; what is missing now is less
+        raise Conflict(
+            f"'{stream.stream_id}' is written to without a pause, so the change is not recorded yet",
+            hint="try again; the next change or start of the server records what is missing",
+        )
+
+    async def _known(self, stream: Stream) -> TenantRow:
+        if await self._parts.ledger.head(stream) is None:
+            return TenantRow()
+        row: TenantRow = (await self._parts.replayer.replay(stream)).state.root
+        return row
+
+    async def _stored_credentials(self, tenant_id: str) -> list[CredentialInfo]:
+        page = await self._parts.credentials.list(tenant_id, limit=_PAGE)
+        found = list(page.credentials)
+        while page.next_cursor:
+            page = await self._parts.credentials.list(tenant_id, cursor=page.next_cursor, limit=_PAGE)
+            found += page.credentials
+        return found
+
+    async def _stored_tokens(self, tenant_id: str) -> list[TokenInfo]:
+        page = await self._parts.tokens.list(tenant_id, limit=_PAGE)
+        found = list(page.tokens)
+        while page.next_cursor:
+            page = await self._parts.tokens.list(tenant_id, cursor=page.next_cursor, limit=_PAGE)
+            found += page.tokens
+        return found
+
+    async def _tenants(self) -> list[str]:
+        """The tenants that have a stream of their own; each is skipped over by its last possible name."""
+        found: list[str] = []
+        after: Stream | None = None
+        while heads := await self._parts.ledger.heads(after=after, limit=1):
+            tenant_id = heads[0].tenant_id
+            after = Stream(tenant_id, "\U0010ffff")
+            if await self._parts.ledger.head(Stream(tenant_id, f"tenant/{tenant_id}")) is not None:
+                found.append(tenant_id)
+        return found
+
+    def _draft(self, caller: Caller, principal: str, change: _Change) -> Draft:
+        return Draft(
+            event_type=change.event_type,
+            tenant_id=caller.tenant_id,
+            organization_id=caller.organization_id,
+            project_id=self._project_id,
+            principal=principal,
+            producer=self._producer,
+            aggregate_type=change.event_type.partition(".")[0],
+            aggregate_id=change.name,
+            event_time=format_time(self._parts.clock.now()),
+            payload=change.payload,
+        )
+
+
+class _Change(msgspec.Struct, frozen=True):
+    event_type: str
+    name: str
+    payload: Json
+
+
+def custody_of(embedded: Embedded, settings: Settings) -> Custody:
+    """Custody over an embedded installation."""
+    parts = _Parts(
+        credentials=embedded.credentials,
+        tokens=embedded.tokens,
+        ledger=embedded.ledger,
+        replayer=embedded.replayer,
+        clock=embedded.clock,
+    )
+    return Custody(parts, project_id=settings.tenant.project, producer=origin_of(settings).producer)
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token: enough to recognise it, too little to make it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def fingerprint_of(info: CredentialInfo) -> str:
+    """Says which record it was, and nothing about its values: it covers only what may be known of them anyway."""
+    known = (info.tenant_id, info.name, info.type, info.fields, info.version, info.created_at, info.updated_at)
+    return hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:32]
+
+
+def _credential_changes(row: TenantRow, stored: Sequence[CredentialInfo]) -> Iterator[_Change]:
+    # The new key first: a credential registered after a rotation names it too.
+    key_id = next((info.key_id for info in stored if row.key_id is not None and info.key_id != row.key_id), None)
+    if key_id is not None and row.credentials:
+        yield _Change("credential.rotated", "*", {"previous_key_id": row.key_id, "key_id": key_id})
+    for info in stored:
+        fingerprint = fingerprint_of(info)
+        if row.credentials.get(info.name, {}).get("fingerprint") != fingerprint:
+            payload = {
+                "type": info.type,
+                "version": info.version,
+                "fields": list(info.fields),
+                "key_id": info.key_id,
+                "fingerprint": fingerprint,
+            }
+            yield _Change("credential.registered", info.name, payload)
+    present = {info.name for info in stored}
+    for name, known in row.credentials.items():
+        if name not in present:
+            yield _Change("credential.removed", name, known)
+
+
+def _token_changes(row: TenantRow, stored: Sequence[TokenInfo]) -> Iterator[_Change]:
+    for info in stored:
+        payload = {"name": info.name, "roles": list(info.roles), "expires_at": info.expires_at}
+        if info.revoked_at is None and info.token_id not in row.tokens:
+            yield _Change("token.created", info.token_id, {**payload, "organization_id": info.organization_id})
+        elif info.revoked_at is not None and info.token_id in row.tokens:
+            yield _Change("token.revoked", info.token_id, payload)
+
+
+def _check_token(name: str, roles: Sequence[str]) -> None:
+    if not name or len(name) > _MOST_NAME or not name.isprintable() or name != name.strip():
+        raise InvalidInput(
+            "a token needs a name", hint=f"up to {_MOST_NAME} printable characters that say who uses it, such as ci"
+        )
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown or not roles:
+        raise InvalidInput(
+            f"'{unknown[0]}' is not a role" if unknown else "a token needs a role", hint=f"roles: {', '.join(ROLES)}"
+        )

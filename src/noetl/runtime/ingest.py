@@ -1,0 +1,380 @@
+"""Taking in histories that ran elsewhere: proven first, written as one, and again harmlessly.
+
+The order is what makes a kill at any point harmless. Everything is examined before anything is written; payloads go
+first, because they are named by their content and mean nothing until an event refers to them; the events follow in
+one transaction. Whoever sends the same again finds the rest done, or everything done.
+
+What becomes of a request is recorded on the tenant's own stream, once: `batch.accepted`, `batch.processing`, and
+`batch.completed` or `batch.failed`. A request is named by what it delivers, so a repeated one has the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from noetl.errors import (
+    Conflict,
+    Forbidden,
+    IntegrityMismatch,
+    InvalidInput,
+    NoetlError,
+    NotFound,
+    Unavailable,
+)
+from noetl.kernel import canonical
+from noetl.kernel.chain import StreamHead
+from noetl.kernel.event import Draft, Envelope, Json
+from noetl.kernel.stamp import Batch
+from noetl.kernel.streams import execution_stream, is_dense
+from noetl.payloads.blocking import PIECE_BYTES, in_thread, storage_errors
+from noetl.payloads.store import PayloadStore
+from noetl.ports.ledger import Stream
+from noetl.runtime.delivery import Examined, Owner, Part, examine, owner_of
+from noetl.runtime.driver import Origin
+from noetl.runtime.embedded.hold import take
+from noetl.runtime.restamp import Restamper
+from noetl.runtime.wiring import Embedded
+
+__all__ = ["MOST_BYTES", "BatchProgress", "BatchTaken", "Ingest", "Wanted"]
+
+MOST_BYTES = 8 << 30
+_ID_DIGITS = 32
+_STATES = ("accepted", "processing", "failed", "completed")
+_ENDED = ("completed", "failed")
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sender says of a delivery beside what is in it."""
+
+    execution_id: int | None = None
+    events: int | None = None
+    as_tenant: str | None = None
+
+
+class BatchTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a delivery: `completed`, or `already there` when nothing had to be written.
+
+    `position` is where the last event of the execution's own stream stands in this ledger.
+    """
+
+    status: str
+    request_id: str
+    execution_id: str
+    executions: tuple[str, ...]
+    events: int
+    written: int
+    position: int
+
+
+class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a request has come."""
+
+    request_id: str
+    status: str
+    execution_id: str
+    events: int
+    error: str | None = None
+
+
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery that may be taken, and on whose behalf."""
+
+    request_id: str
+    origin: Origin
+    execution_id: int
+    parts: Sequence[Part]
+    examined: Examined
+    taken_over: bool
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.origin.tenant_id, execution_stream(self.execution_id))
+
+
+class Ingest:
+    """Takes deliveries into the ledger of one home."""
+
+    def __init__(self, embedded: Embedded, home: Path) -> None:
+        self._embedded = embedded
+        self._directory = home / "incoming"
+        self._running = home / "running"
+
+    def sweep(self) -> None:
+        """Remove what a server that was killed has left; to be called while none is receiving."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def waiting_room(self) -> AsyncIterator[Path]:
+        """A directory for one delivery, gone when it has been dealt with."""
+        with storage_errors(self._directory):
+            await in_thread(self._directory.mkdir, parents=True, exist_ok=True)
+            place = Path(await in_thread(tempfile.mkdtemp, dir=self._directory))
+        try:
+            yield place
+        finally:
+            await in_thread(shutil.rmtree, place, ignore_errors=True)
+
+    async def take(self, parts: Sequence[Part], origin: Origin, wanted: Wanted) -> BatchTaken:
+        """Examine a delivery and write it, or nothing of it.
+
+        Raises InvalidInput or IntegrityMismatch for what is wrong with it in itself, Forbidden for another
+        tenant's, Conflict where this ledger has another history of the same execution.
+        """
+        request = await self._examined(parts, origin, wanted)
+        await self._check_missing(request)
+        if await self._is_here(request):
+            await self._heal(request)
+            if await self._recorded(origin.tenant_id, request.request_id, "accepted"):
+                await self._record(request, "completed")  # a server was killed after the write and before this
+            return await self._answer(request, "already there", 0)
+        await self._record(request, "accepted")
+        await self._record(request, "processing")
+        try:
+            written = await self._write(request)
+        except NoetlError as error:
+            with contextlib.suppress(NoetlError):  # a disk that is full for one is full for the other
+                await self._record(request, "failed", error=str(error))
+            raise
+        await self._record(request, "completed")
+        await self._embedded.projector.catch_up()
+        return await self._answer(request, "completed", written)
+
+    async def progress(self, tenant_id: str, request_id: str) -> BatchProgress:
+        """How far a request has come. Raises NotFound."""
+        found = await self._history(tenant_id, request_id)
+        if not found:
+            raise NotFound(f"there is no batch request {request_id}", hint="a request that was refused leaves none")
+        return _progress(found[-1])
+
+    async def follow(self, tenant_id: str, request_id: str) -> AsyncIterator[BatchProgress]:
+        """Every state of a request, those it has been in first, up to its end. Raises NotFound."""
+        position, found = await self._embedded.ledger.position(), await self._history(tenant_id, request_id)
+        if not found:
+            raise NotFound(f"there is no batch request {request_id}", hint="a request that was refused leaves none")
+        for event in found:
+            yield _progress(event)
+        if _progress(found[-1]).status in _ENDED:
+            return
+        seen = {event.event_id for event in found}
+        async for item in self._embedded.ledger.subscribe(after_position=position):
+            event = item.event
+            if event.tenant_id != tenant_id or event.aggregate_id != request_id or event.event_id in seen:
+                continue
+            yield _progress(event)
+            if _progress(event).status in _ENDED:
+                return
+
+    async def _examined(self, parts: Sequence[Part], origin: Origin, wanted: Wanted) -> _Request:
+        owner = await in_thread(owner_of, parts)
+        restamper = _restamper(owner, origin, wanted.as_tenant)
+        examined = await in_thread(examine, parts, self._embedded.registry, restamper)
+        if wanted.events is not None and wanted.events != examined.events:
+            raise InvalidInput(f"{wanted.events} events were announced, {examined.events} came", hint="send it again")
+        execution_id = wanted.execution_id or examined.executions[0]
+        if execution_id not in examined.executions:
+            raise InvalidInput(f"there is no event of execution {execution_id} in this")
+        return _Request(
+            request_id=_request_id(Owner(origin.tenant_id, origin.organization_id), examined),
+            origin=origin,
+            execution_id=execution_id,
+            parts=parts,
+            examined=examined,
+            taken_over=restamper is not None,
+        )
+
+    async def _check_missing(self, request: _Request) -> None:
+        """What a delivery does not bring must be here already: no event may refer to nothing."""
+        store = self._store(request)
+        for event_id, ref in request.examined.missing:
+            if not await store.exists(ref):
+                raise InvalidInput(
+                    f"event {event_id} refers to payload {ref.sha256}, which neither came nor is here",
+                    hint="send the payloads along, as noetl push does",
+                )
+
+    async def _is_here(self, request: _Request) -> bool:
+        return all([await self._ends_here(stream, head) for stream, head in request.examined.written.items()])
+
+    async def _ends_here(self, stream: Stream, head: StreamHead) -> bool:
+        """Whether this ledger has the stream up to this head, or further."""
+        here = await self._embedded.ledger.head(stream)
+        if here is None or not is_dense(stream.stream_id):
+            return here is not None and (here.count, here.chain_hash) == (head.count, head.chain_hash)
+        found = await self._embedded.ledger.read(stream, after_version=head.version - 1, to_version=head.version)
+        return bool(found) and found[0].event.chain_hash == head.chain_hash
+
+    async def _heal(self, request: _Request) -> None:
+        store = self._store(request)
+        for sha256, file in request.examined.payloads.items():
+            said = request.examined.references.get(sha256)
+            if said is not None and not await store.exists(said[1]):
+                await _store(store, sha256, file)
+
+    async def _write(self, request: _Request) -> int:
+        store, examined = self._store(request), request.examined
+        for sha256, file in examined.payloads.items():
+            await _store(store, sha256, file)
+        try:
+            async with self._held(request):
+                adopted = await self._embedded.ledger.adopt(_events_of(request))
+        except (IntegrityMismatch, Conflict) as error:
+            # It was proven in itself, so what does not fit is what is here.
+            raise Conflict(
+                f"execution {request.execution_id} was not taken: {error.message}",
+                hint="this server has another history; compare them with noetl export and noetl diff",
+            ) from None
+        return adopted.written
+
+    @contextlib.asynccontextmanager
+    async def _held(self, request: _Request) -> AsyncIterator[None]:
+        """Nobody works on an execution while its history is being continued. Raises Unavailable if somebody does."""
+        with contextlib.ExitStack() as holding:
+            for execution_id in request.examined.executions:
+                stream = Stream(request.origin.tenant_id, execution_stream(execution_id))
+                if await self._embedded.ledger.head(stream) is None:
+                    continue  # one that is new here cannot be at work here
+                held = take(self._running, str(execution_id))
+                if held is None:
+                    raise Unavailable(
+                        f"execution {execution_id} is being worked on here", hint="push again when it has ended"
+                    )
+                holding.callback(held.release, done=True)
+            yield
+
+    async def _answer(self, request: _Request, status: str, written: int) -> BatchTaken:
+        head = request.examined.written[request.stream]
+        last = await self._embedded.ledger.read(
+            request.stream, after_version=head.version - 1, to_version=head.version, limit=1
+        )
+        return BatchTaken(
+            status=status,
+            request_id=request.request_id,
+            execution_id=str(request.execution_id),
+            executions=tuple(map(str, request.examined.executions)),
+            events=request.examined.events,
+            written=written,
+            position=last[0].position,
+        )
+
+    def _store(self, request: _Request) -> PayloadStore:
+        return self._embedded.payloads.of_tenant(request.origin.tenant_id)
+
+    async def _record(self, request: _Request, state: str, error: str | None = None) -> None:
+        """Write down a state of the request, unless it is written down."""
+        origin = request.origin
+        if await self._recorded(origin.tenant_id, request.request_id, state):
+            return
+        payload: Json = {
+            "request_id": request.request_id,
+            "execution_id": str(request.execution_id),
+            "events": request.examined.events,
+        }
+        if state == "accepted":
+            payload["accepted"] = _end_of(request.execution_id, request.examined.written)
+            if request.taken_over:
+                payload["original"] = _end_of(request.execution_id, request.examined.heads)
+        if error is not None:
+            payload["error"] = error
+        draft = Draft(
+            event_type=f"batch.{state}",
+            tenant_id=origin.tenant_id,
+            organization_id=origin.organization_id,
+            project_id=origin.project_id,
+            principal=origin.principal,
+            producer=origin.producer,
+            aggregate_type="batch",
+            aggregate_id=request.request_id,
+            status=state.upper(),
+            payload=payload,
+            idempotency_key=_key(request.request_id, state),
+        )
+        stream = Stream(origin.tenant_id, f"tenant/{origin.tenant_id}")
+        await self._embedded.ledger.append([Batch(stream=stream, drafts=[draft])])
+
+    async def _recorded(self, tenant_id: str, request_id: str, state: str) -> Envelope | None:
+        found = await self._embedded.ledger.by_key(tenant_id, _key(request_id, state))
+        return None if found is None else found.event
+
+    async def _history(self, tenant_id: str, request_id: str) -> list[Envelope]:
+        """The states a request has been in; one that failed and was sent again may have been completed after all."""
+        found = [await self._recorded(tenant_id, request_id, state) for state in _STATES]
+        return [event for event in found if event is not None]
+
+
+def _restamper(owner: Owner, origin: Origin, as_tenant: str | None) -> Restamper | None:
+    """None for a delivery that belongs to the sender as it is. Organisations of one tenant are strangers, too."""
+    own = Owner(origin.tenant_id, origin.organization_id)
+    if as_tenant not in (None, origin.tenant_id):
+        raise Forbidden(
+            f"this token is of tenant '{origin.tenant_id}' and cannot take executions over for '{as_tenant}'",
+            hint=f"--as names the tenant of the token: --as {origin.tenant_id}",
+        )
+    if owner == own:
+        return None
+    if as_tenant is None:
+        raise Forbidden(
+            f"the execution is of {owner}, this token is of {own}",
+            hint=f"use a token of theirs, or take it over with --as {origin.tenant_id}",
+        )
+    return Restamper(origin.tenant_id, origin.organization_id)
+
+
+def _events_of(request: _Request) -> Iterator[Envelope]:
+    """The events as they will be written; read anew, because nothing held them in memory."""
+    restamper = Restamper(request.origin.tenant_id, request.origin.organization_id) if request.taken_over else None
+    for part in request.parts:
+        for _, event in part.read():
+            yield event if restamper is None else restamper.convert(event)
+
+
+async def _store(store: PayloadStore, sha256: str, file: Path) -> None:
+    kept = await store.store(_chunks(file), media_type="application/octet-stream")  # the events say what it is
+    if kept.sha256 != sha256:
+        raise IntegrityMismatch(f"payload {sha256} changed while it was being stored")
+
+
+async def _chunks(file: Path) -> AsyncIterator[bytes]:
+    with storage_errors(file), file.open("rb") as source:
+        while chunk := await in_thread(source.read, PIECE_BYTES):
+            yield chunk
+
+
+def _request_id(to: Owner, examined: Examined) -> str:
+    said = {"to": [*to], "from": [*examined.owner], "heads": _digest(examined.heads)}
+    return hashlib.sha256(canonical.encode(said)).hexdigest()[:_ID_DIGITS]
+
+
+def _digest(heads: Mapping[Stream, StreamHead]) -> str:
+    """One digest for where all streams of a delivery end, however many they are."""
+    ends = sorted((head.stream_id, head.version, head.count, head.chain_hash) for head in heads.values())
+    return hashlib.sha256(canonical.encode(ends)).hexdigest()
+
+
+def _end_of(execution_id: int, heads: Mapping[Stream, StreamHead]) -> Json:
+    """Where an execution's own stream ends, and the digest of all the others beside it."""
+    stream_id = execution_stream(execution_id)
+    head = next(head for stream, head in heads.items() if stream.stream_id == stream_id)
+    said: Json = {"stream_id": stream_id, "version": head.version, "chain_hash": head.chain_hash}
+    return {"tenant_id": head.tenant_id, "head": said, "streams": len(heads), "digest": _digest(heads)}
+
+
+def _key(request_id: str, state: str) -> str:
+    return f"batch/{request_id}/{state}"
+
+
+def _progress(event: Envelope) -> BatchProgress:
+    said = event.payload
+    return BatchProgress(
+        request_id=said["request_id"],
+        status=event.event_type.removeprefix("batch."),
+        execution_id=said["execution_id"],
+        events=said["events"],
+        error=said.get("error"),
+    )

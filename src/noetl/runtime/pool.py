@@ -1,0 +1,217 @@
+"""The pool: so many commands at once, each kept by heartbeats while it is worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from noetl.engine.decide import Report, Suspension
+from noetl.engine.outcome import failure
+from noetl.errors import Corruption, LeaseLost, NotFound
+from noetl.kernel.time import format_time
+from noetl.observe import metrics
+from noetl.ports.clock import Clock
+from noetl.runtime.control import Claim, ControlPlane
+from noetl.runtime.driver import Issued
+from noetl.runtime.inputs import with_results
+from noetl.runtime.telemetry import Telemetry
+from noetl.runtime.worker import Worker
+
+__all__ = ["Pool"]
+
+BEAT_SECONDS = 30.0
+
+OnFault = Callable[[Exception, int | None], None]
+
+
+class Pool:
+    """Takes commands from its queue, runs them in the worker, and reports."""
+
+    def __init__(
+        self,
+        control: ControlPlane,
+        worker: Worker,
+        telemetry: Telemetry,
+        clock: Clock,
+        worker_id: str,
+        *,
+        on_done: Callable[[int, bool], Awaitable[None]],
+        on_fault: OnFault,
+    ) -> None:
+        self._control = control
+        self._worker = worker
+        self._telemetry = telemetry
+        self._clock = clock
+        self._worker_id = worker_id
+        self._on_done = on_done
+        self._on_fault = on_fault
+        self._queue: deque[Issued] = deque()
+        self._tasks: dict[Issued, asyncio.Task[None] | None] = {}
+        self._claims: dict[Issued, Claim] = {}
+        self._renewed: set[Issued] = set()
+        self._again: set[Issued] = set()
+        """What is to be delivered once more when whoever is at it here has let it go."""
+        self._free = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = False
+
+    @property
+    def busy(self) -> int:
+        """How many commands are being worked on."""
+        return len(self._claims)
+
+    @property
+    def waiting(self) -> int:
+        """How many commands wait for a slot."""
+        return len(self._queue)
+
+    def enqueue(self, issued: Issued) -> None:
+        """Deliver a command: one that waits here is not queued twice, and one at work not before it is let go."""
+        if self._closing:
+            return
+        if self._tasks.get(issued) is not None:
+            self._again.add(issued)
+        elif issued not in self._tasks:
+            self._tasks[issued] = None
+            self._idle.clear()
+            self._queue.append(issued)
+            metrics.shift("noetl_queue_depth", 1)
+            self._begin()
+
+    def _begin(self) -> None:
+        """Begin what waits, as far as there are free slots."""
+        while self._free > 0 and self._queue:
+            issued = self._queue.popleft()
+            self._free -= 1
+            metrics.shift("noetl_queue_depth", -1)
+            self._tasks[issued] = asyncio.create_task(self._work(issued))
+
+    async def serve(self, slots: int) -> None:
+        """Work until cancelled, on so many commands at once."""
+        self._free += slots
+        self._begin()
+        try:
+            await self._beat_forever()
+        finally:
+            self._free -= slots
+
+    @property
+    def at_work(self) -> list[Issued]:
+        """The commands that wait for a slot or have one."""
+        return list(self._tasks)
+
+    async def settle(self) -> None:
+        """Return when nothing waits and nothing is at work."""
+        await self._idle.wait()
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing more, and let what is at work finish, but no longer than this. The rest is in the log."""
+        self._closing = True
+        while self._queue:
+            self._tasks.pop(self._queue.popleft(), None)
+            metrics.shift("noetl_queue_depth", -1)
+        if self._tasks:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop what is running."""
+        self._closing = True
+        running = [task for task in self._tasks.values() if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def beat(self) -> None:
+        """Renew what is at work. A command that was lost is stopped here: somebody else has it."""
+        for issued, claim in list(self._claims.items()):
+            try:
+                await self._control.renew(claim)
+            except LeaseLost:
+                if self._claims.get(issued) is claim:  # else it was let go meanwhile, and may be at work anew
+                    self._drop(issued)
+                continue
+            if issued not in self._renewed:
+                self._renewed.add(issued)
+                await self._telemetry.beat(issued.execution_id, issued.command_id, issued.step, self._worker_id)
+
+    def _drop(self, issued: Issued) -> None:
+        task = self._tasks.get(issued)
+        if task is not None:
+            self._again.add(issued)
+            task.cancel()
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await self._clock.sleep(BEAT_SECONDS)
+            try:
+                await self.beat()
+            except Exception as error:  # a ledger that cannot be written to: the next report will fail as well
+                self._on_fault(error, None)
+
+    async def _work(self, issued: Issued) -> None:
+        try:
+            claim, said = await self._run(issued)
+            if claim is not None and said is not None:
+                await self._report(claim, said)
+        except LeaseLost:
+            self._again.add(issued)  # it took too long between two heartbeats; claiming it will tell who has it
+        except Exception as error:  # nobody awaits this task: those who wait for the end must hear of it
+            self._on_fault(error, issued.execution_id)
+        finally:
+            self._forget(issued)
+
+    def _forget(self, issued: Issued) -> None:
+        self._tasks.pop(issued, None)
+        self._claims.pop(issued, None)
+        self._renewed.discard(issued)
+        if issued in self._again:
+            self._again.discard(issued)
+            self.enqueue(issued)
+        if not self._tasks:
+            self._idle.set()
+
+    async def _run(self, issued: Issued) -> tuple[Claim | None, Report | Suspension | None]:
+        """What came of a command. The slot is free again before that is written down."""
+        metrics.shift("noetl_worker_slots_busy", 1)
+        try:
+            claim = await self._control.claim(issued, self._worker_id)
+            if claim is None:
+                return None, None
+            self._claims[issued] = claim
+            return claim, await self._said(claim)
+        finally:
+            metrics.shift("noetl_worker_slots_busy", -1)
+            self._free += 1
+            self._begin()
+
+    async def _report(self, claim: Claim, said: Report | Suspension) -> None:
+        issued = claim.issued
+        metrics.count("noetl_commands_total", issued.kind, _outcome(said))
+        if isinstance(said, Suspension):
+            taken = await self._control.suspend(claim, said) is not None
+        else:
+            taken = await self._control.report(claim, said)
+        await self._on_done(issued.execution_id, taken)
+
+    async def _said(self, claim: Claim) -> Report | Suspension:
+        if claim.ended:
+            error = failure("CANCELLED", "the execution had ended before this was begun")
+            return Report(command_id=claim.issued.command_id, error=error)
+        try:
+            work = await with_results(claim.work, self._control.result)
+        except (NotFound, Corruption) as problem:
+            error = failure("REFERENCE_NOT_AVAILABLE", str(problem), kind="missing_reference", retryable=True)
+            return Report(command_id=claim.issued.command_id, error=error)
+        return await self._worker.run(work, lambda: format_time(self._clock.now()))
+
+
+def _outcome(said: Report | Suspension) -> str:
+    if isinstance(said, Suspension):
+        return "suspended"
+    return "ok" if said.error is None else "error"

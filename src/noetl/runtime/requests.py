@@ -1,0 +1,55 @@
+"""What a driver is asked for, on whose behalf, and what it hands out."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.engine.fork import Fork
+from noetl.kernel.event import Json
+
+__all__ = ["Issued", "Origin", "Request"]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """On whose behalf events are written."""
+
+    tenant_id: str = "default"
+    organization_id: str = "default"
+    project_id: str = "default"
+    principal: str = "local"
+    producer: str = "noetl://tenant/default"
+    home: Json = {}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution to be started."""
+
+    document: str
+    file: str = "<text>"
+    origin: str = "file"
+    workload: Json = {}
+    key: str | None = None
+    parent_execution_id: int | None = None
+    root_execution_id: int | None = None
+    entry: str | None = None
+    version: int | None = None
+    catalog_id: int | None = None
+    """Which entry of the catalog the document is, if it is from there."""
+    principal: str | None = None
+    """Who asked for it, where that is not whoever runs this process."""
+    depth: int = 0
+    execution_id: int | None = None
+    """The id it is to have; a caller that has recorded one finds its child again by it."""
+    fork: Fork | None = None
+    """The execution it goes on from, and what it adopts of it."""
+    authority: Json = {}
+    """What it may use: `credentials`, `tool_kinds`, `grants`; a part that is left out is not limited."""
+
+
+class Issued(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that waits for a worker."""
+
+    execution_id: int
+    command_id: int
+    step: str
+    kind: str

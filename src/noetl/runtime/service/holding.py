@@ -1,0 +1,64 @@
+"""Holding executions: while this process works on one, others wait for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noetl.errors import Unavailable
+from noetl.runtime.embedded.hold import Held, take
+
+__all__ = ["Holdings"]
+
+
+class Holdings:
+    """The executions that this process has to itself. The operating system lets go of them if it is killed."""
+
+    def __init__(self, directory: Path, most: int) -> None:
+        self._directory = directory
+        self._most = most
+        self._held: dict[int, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, execution_id: int) -> bool:
+        return execution_id in self._held
+
+    def all(self) -> list[int]:
+        """Their ids."""
+        return list(self._held)
+
+    def check_room(self) -> None:
+        """Raises Unavailable when as many are held as there may be. Each costs an open file."""
+        if len(self._held) >= self._most:
+            raise Unavailable(
+                f"{len(self._held)} executions are under way, and this server takes no more",
+                hint="try again when some have ended",
+            )
+
+    def take(self, execution_id: int) -> bool:
+        """Hold an execution; False if another process does."""
+        if execution_id in self._held:
+            return True
+        held = take(self._directory, str(execution_id))
+        if held is None:
+            return False
+        self._held[execution_id] = held
+        return True
+
+    def release(self, execution_id: int) -> None:
+        """It has ended: whoever waited for it may look."""
+        held = self._held.pop(execution_id, None)
+        if held is not None:
+            held.release(done=True)
+
+    def give_back(self, execution_id: int) -> None:
+        """Leave an execution that has not ended to somebody else."""
+        held = self._held.pop(execution_id, None)
+        if held is not None:
+            held.release(done=False)
+
+    def close(self) -> None:
+        """Let go of everything, ended or not, for the next process."""
+        while self._held:
+            self._held.popitem()[1].release(done=False)

@@ -1,0 +1,127 @@
+"""The services of a process: one for each organisation that asks, all over one ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from noetl.errors import NoetlError, Unavailable
+from noetl.kernel.streams import execution_of
+from noetl.runtime.origin import origin_of
+from noetl.runtime.service.freshness import Freshness
+from noetl.runtime.service.service import Service, Workplace, open_service
+from noetl.runtime.wiring import Embedded
+from noetl.settings import Settings
+
+__all__ = ["Services", "open_services"]
+
+_PAGE = 500
+_TIDY_SECONDS = 30.0
+
+_log = logging.getLogger("noetl.service")
+
+
+class Services:
+    """Makes a service when somebody of its organisation first asks, and keeps it."""
+
+    def __init__(self, embedded: Embedded, settings: Settings, place: Workplace, freshness: Freshness) -> None:
+        self.embedded = embedded
+        self.settings = settings
+        self.place = place
+        self._freshness = freshness
+        self._services: dict[tuple[str, str], Service] = {}
+        self._opening = asyncio.Lock()
+        self._opened = contextlib.AsyncExitStack()
+        self._closing = False
+
+    async def of(self, tenant_id: str, organization_id: str) -> Service:
+        """The service of an organisation. Raises Unavailable once this process is going down."""
+        found = self._services.get((tenant_id, organization_id))
+        return found if found is not None else await self._open(tenant_id, organization_id)
+
+    async def _open(self, tenant_id: str, organization_id: str) -> Service:
+        async with self._opening:
+            name = (tenant_id, organization_id)
+            if name not in self._services:
+                if self._closing:
+                    raise Unavailable("this server is going down", hint="try again in a moment")
+                embedded = msgspec.structs.replace(self.embedded, payloads=self.embedded.payloads.of_tenant(tenant_id))
+                origin = origin_of(self.settings, tenant_id, organization_id)
+                self._services[name] = await self._opened.enter_async_context(
+                    open_service(embedded, origin, self.place, self._freshness)
+                )
+            return self._services[name]
+
+    async def take_up(self) -> int:
+        """Go on with everything that a process before this one has left running; how many executions that were.
+
+        What another process is working on stays its own.
+        """
+        await self._freshness.now()
+        taken = 0
+        for status in ("RUNNING", "PENDING"):
+            cursor: str | None = None
+            while True:
+                page = await self.embedded.projections.query(
+                    "execution", where={"status": status}, cursor=cursor, limit=_PAGE, newest_first=False
+                )
+                for item in page.rows:
+                    row = msgspec.json.decode(item.row)
+                    taken += await self._take_up(item.root.tenant_id, row, execution_of(item.root.stream_id))
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+        return taken
+
+    async def _take_up(self, tenant_id: str, row: dict[str, str], execution_id: int | None) -> bool:
+        """One that cannot be taken up must not keep the others from it."""
+        if execution_id is None or "path" not in row:
+            return False
+        try:
+            service = await self.of(tenant_id, row.get("organization_id", "default"))
+            return await service.take_up(execution_id)
+        except NoetlError as error:
+            _log.warning("execution %s cannot be taken up: %s", execution_id, error)
+            return False
+
+    async def drain(self, seconds: float) -> None:
+        """Accept nothing more, and let what is at work finish, but no longer than this."""
+        self._closing = True
+        for service in self._services.values():
+            service.refuse()
+        await asyncio.gather(*(service.drain(seconds) for service in self._services.values()))
+
+    async def tidy(self) -> None:
+        """Look after what others may have changed, every now and then, for as long as this runs."""
+        while True:
+            await self.embedded.clock.sleep(_TIDY_SECONDS)
+            for service in list(self._services.values()):
+                try:
+                    await service.tidy()
+                except NoetlError as error:
+                    _log.warning("%s", error)
+
+    async def close(self) -> None:
+        """Stop every service."""
+        self._closing = True
+        await self._opened.aclose()
+        self._services.clear()
+
+
+@contextlib.asynccontextmanager
+async def open_services(embedded: Embedded, settings: Settings, place: Workplace) -> AsyncIterator[Services]:
+    """Services over one ledger, with the rows following it; all is stopped at the end."""
+    freshness = Freshness(embedded.projector, embedded.clock)
+    services = Services(embedded, settings, place, freshness)
+    beside = [asyncio.create_task(freshness.follow()), asyncio.create_task(services.tidy())]
+    try:
+        yield services
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        await services.close()

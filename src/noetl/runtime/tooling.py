@@ -1,0 +1,193 @@
+"""Tooling: what tasks are given to work with, from the settings of this installation.
+
+One place decides which kinds run here and under which limits, what templates see of the environment, how secrets
+are reached, and whether an execution may begin at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noetl.errors import InvalidInput, InvalidSetting
+from noetl.kernel import canonical
+from noetl.kernel.event import Json
+from noetl.playbook.document import Playbook
+from noetl.runtime.vault import Vault
+from noetl.settings import SECRET_VARIABLES, Settings, Tools, format_size
+from noetl.tools.registry import KindUnavailable, Options, Registry
+
+if TYPE_CHECKING:
+    from noetl.runtime.addresses import Addresses
+    from noetl.runtime.driver import Origin
+    from noetl.runtime.wiring import Embedded
+    from noetl.tools.base import Call
+    from noetl.tools.http.tokens import TokenClient
+
+__all__ = ["FEATURES", "Tooling", "env_of", "registry_of", "tooling_of"]
+
+FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
+"""What `executor.requires.features` may name without a warning."""
+
+_log = logging.getLogger("noetl.tooling")
+
+
+class Tooling:
+    """The registry of tools, the vault, and the door that executions enter by."""
+
+    def __init__(self, registry: Registry, vault: Vault, env: Mapping[str, str], directory: Path) -> None:
+        self.registry = registry
+        self.vault = vault
+        self.env = env
+        self._directory = directory
+
+    async def admit(self, playbook: Playbook, payload: Json) -> None:
+        """Refuse what could not run here, before anything is written; make ready for what can.
+
+        Raises KindUnavailable and InvalidInput.
+        """
+        self._check_tools(playbook)
+        _check_payload(playbook, payload)
+        for feature in playbook.executor.requires_features:
+            if feature not in FEATURES:
+                _log.warning("%s requires the feature '%s', which is not known here", playbook.path, feature)
+        await self._prepare(playbook)
+
+    async def close(self) -> None:
+        """Let go of processes, pools and connections."""
+        await self.registry.close()
+        await self.vault.close()
+
+    def _check_tools(self, playbook: Playbook) -> None:
+        wanted = playbook.executor.requires_tools
+        missing = {kind: why for kind in wanted if (why := self.registry.why_not(kind)) is not None}
+        if missing:
+            listed = "; ".join(f"{kind} ({why})" for kind, why in missing.items())
+            raise KindUnavailable(
+                f"{playbook.path} requires tools that cannot run here: {listed}",
+                hint="run it where they can, or take them out of executor.requires.tools",
+            )
+
+    async def _prepare(self, playbook: Playbook) -> None:
+        """A process for Python takes a while to start: it can do so while the start is being recorded."""
+        tasks = [task for step in playbook.steps.values() for task in step.tasks]
+        tasks += [entry.task for entry in playbook.workbook.values()]
+        python = self.registry.find("python") if any(task.kind == "python" for task in tasks) else None
+        prepare = getattr(python, "prepare", None)
+        if prepare is not None:
+            await prepare(self._directory)
+
+
+def tooling_of(
+    embedded: Embedded,
+    origin: Origin,
+    *,
+    directory: Path,
+    scratch: Path,
+    registry: Registry | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Tooling:
+    """Everything that the tasks of an embedded installation work with."""
+    variables = os.environ if environ is None else environ
+    settings = embedded.settings
+    vault = Vault(
+        embedded.credentials,
+        embedded.clock,
+        origin.tenant_id,
+        variables,
+        lambda: _token_client(settings),
+    )
+    registry = registry or registry_of(embedded, origin, scratch)
+    return Tooling(registry, vault, env_of(settings, variables), directory)
+
+
+def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
+    """The tools of this installation; each is made when a task first asks for it."""
+    tools = embedded.settings.tools
+    disabled = {} if tools.shell else {"shell": "it is switched off by the setting tools.shell"}
+    options: dict[str, Options] = {
+        "http": lambda: _http_options(tools),
+        "python": {
+            "workers": tools.python_processes,
+            "memory_limit": tools.python_memory,
+            "time_limit": tools.python_time,
+            "cache": Path(tools.python_cache) if tools.python_cache else scratch / "python",
+        },
+        "duckdb": {"extensions": Path(tools.duckdb_extensions) if tools.duckdb_extensions else None},
+        "artifact": {**_stores(embedded, origin), "roots": [Path(root) for root in tools.artifact_roots]},
+    }
+    return Registry(options=options, disabled=disabled, at_once=_at_once(embedded.settings))
+
+
+def _at_once(settings: Settings) -> dict[str, int]:
+    """The limits of kinds. Raises InvalidSetting for one that is no number above zero."""
+    limits: dict[str, int] = {}
+    for said in settings.tools.at_once:
+        kind, _, number = said.partition("=")
+        if not number.strip().isdecimal() or int(number) == 0:
+            raise InvalidSetting(
+                f"{settings.source('tools.at_once')}: tools.at_once: '{said}' is not a limit",
+                hint='write a kind and a number, such as at_once = ["http=4", "postgres=2"]',
+            )
+        limits[kind.strip()] = int(number)
+    return limits
+
+
+def _http_options(tools: Tools) -> Json:
+    from noetl.tools.http import Limits
+
+    limits = Limits(in_memory=tools.http_in_memory, in_file=tools.http_in_file)
+    return {"limits": limits, "allow_link_local": tools.http_link_local}
+
+
+def _token_client(settings: Settings) -> TokenClient:
+    from noetl.tools.http.tokens import TokenClient
+
+    return TokenClient(allow_link_local=settings.tools.http_link_local)
+
+
+def env_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that templates may read. Raises InvalidSetting for one that is a key of ours."""
+    for name in settings.env.allow:
+        if name in SECRET_VARIABLES:
+            raise InvalidSetting(
+                f"{settings.source('env.allow')}: env.allow: {name} is a key, which no template may read",
+                hint="take it out of the list",
+            )
+    return {name: environ[name] for name in settings.env.allow if name in environ}
+
+
+def _stores(embedded: Embedded, origin: Origin) -> dict[str, Any]:
+    """How an artifact task reaches what this installation keeps. Loaded with the first one that asks."""
+
+    async def resolve(uri: str, call: Call) -> Any:
+        return await _addresses(embedded, origin).resolve(uri, call)
+
+    async def store(uri: str, data: bytes, call: Call) -> str:
+        return await _addresses(embedded, origin).store(uri, data, call)
+
+    return {"resolve": resolve, "store": store, "schemes": ("noetl://",)}
+
+
+def _addresses(embedded: Embedded, origin: Origin) -> Addresses:
+    from noetl.runtime.addresses import Addresses
+    from noetl.runtime.loading import Documents, Loader
+    from noetl.tools.registry import UserKinds
+
+    loader = Loader(embedded.ledger, embedded.payloads, Documents(UserKinds()), origin.tenant_id)
+    return Addresses(embedded.payloads, loader, origin.tenant_id, origin.project_id)
+
+
+def _check_payload(playbook: Playbook, payload: Json) -> None:
+    limit = playbook.executor.max_payload_bytes
+    if limit is None:
+        return
+    size = len(canonical.encode(payload))
+    if size > limit:
+        raise InvalidInput(
+            f"the payload has {size} bytes, {playbook.path} accepts at most {format_size(limit)}",
+            hint="send less, such as a reference; the limit is executor.spec.policy.limits.max_payload_bytes",
+        )

@@ -1,0 +1,79 @@
+"""The application: every route, what they have in common, and how the API describes itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from noetl import __version__
+from noetl.adapters.memory.access import AllowAll
+from noetl.observe.prometheus import PrometheusRecorder
+from noetl.ports.access import Access
+from noetl.runtime.custody import custody_of
+from noetl.runtime.service import Services
+from noetl.server import batch, catalog, credentials, executions, health, keychain, metrics, problems, streams, values
+from noetl.server.auth import Admit, Guard, identify
+from noetl.server.context import as_local_user
+from noetl.server.limits import BodyLimit
+from noetl.server.wire import components
+from noetl.settings import Settings
+
+__all__ = ["build_app"]
+
+MOST_BODY = 16 * 1024 * 1024
+_STREAMED = ("/api/events/batch",)
+_ROUTERS = (
+    health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
+    keychain.router, metrics.router,
+)  # fmt: skip
+_ABOUT = (
+    "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "
+    "right, too. Errors are problem details (RFC 9457)."
+)
+
+
+def build_app(
+    services: Services,
+    settings: Settings,
+    *,
+    admit: Admit | None = None,
+    access: Access | None = None,
+    recorder: PrometheusRecorder | None = None,
+    most_body: int = MOST_BODY,
+) -> FastAPI:
+    """The application over some services.
+
+    `admit` tells who asks, and `access` what they may do; without them everybody is the local user. Whoever runs
+    the application sets `app.state.closing` when it is to end: streams end by it.
+    """
+    app = FastAPI(
+        title="NoETL", version=__version__, description=_ABOUT, docs_url=None, redoc_url=None, redirect_slashes=False
+    )
+    app.state.services = services
+    app.state.identify = as_local_user(settings) if admit is None else identify
+    app.state.access = access or AllowAll()
+    app.state.custody = custody_of(services.embedded, settings)
+    app.state.recorder = recorder or PrometheusRecorder()
+    app.state.closing = asyncio.Event()
+    problems.install(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    # The last one added is the first to see a request.
+    app.add_middleware(BodyLimit, most=most_body, exempt=_STREAMED)
+    if admit is not None:
+        app.add_middleware(Guard, admit=admit)
+    app.add_middleware(metrics.Measured)
+    app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
+    return app
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        schemas = found.setdefault("components", {}).setdefault("schemas", {})
+        schemas.update(components())
+        app.openapi_schema = found
+    return app.openapi_schema

@@ -1,0 +1,55 @@
+"""Metrics of the server: every request counted by its route, and the page that Prometheus reads."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from noetl.observe import metrics
+from noetl.observe.prometheus import CONTENT_TYPE, PrometheusRecorder
+from noetl.runtime.projector import PROJECTOR
+from noetl.server.context import Caller, require, services_of
+
+__all__ = ["Measured", "router"]
+
+router = APIRouter(tags=["metrics"])
+
+_READ = Depends(require("read"))
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Measured:
+    """Counts requests by the template of their route: an address that is made up adds no series."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and note when the answer begins."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "unmatched")
+                metrics.observe("noetl_http_request_seconds", time.perf_counter() - began, method, route)
+                metrics.count("noetl_http_requests_total", method, route, str(message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, noting)
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@router.get("/api/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def show(request: Request, _: Caller = _READ) -> Response:
+    """The metrics of this process in Prometheus' text format."""
+    recorder: PrometheusRecorder = request.app.state.recorder
+    embedded = services_of(request).embedded
+    behind = await embedded.ledger.position() - await embedded.projections.checkpoint(PROJECTOR)
+    recorder.level("noetl_projection_lag_events", max(0, behind))
+    return Response(recorder.text(), media_type=CONTENT_TYPE)

@@ -1,0 +1,53 @@
+"""What Prometheus reads: ours, bounded, and without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from noetl.observe.metrics import INSTRUMENTS
+from tests.unit.server.hall import SECRET, Hall, open_hall, register
+
+
+@pytest.fixture
+async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+    async with open_hall(tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/metrics"])
+async def test_a_reader_sees_every_instrument(hall: Hall, path: str) -> None:
+    answer = await (await hall.holder("reader")).get(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for name in INSTRUMENTS:
+        assert f"# HELP {name}" in answer.text or f"# HELP {name.removesuffix('_total')}" in answer.text
+
+
+async def test_what_happened_is_counted_by_route_and_never_by_id(hall: Hall) -> None:
+    client = await hall.holder("admin")
+    await register(client)
+    started = (await client.post("/api/execute", json={"path": "guide/hello"})).json()["execution_id"]
+    for path in (f"/api/executions/{started}", "/made/up", f"/made/{SECRET}", "/api/executions/1"):
+        await client.get(path)
+    await client.post("/api/credentials", json={"name": "crm", "type": "bearer", "data": {"token": SECRET}})
+    text = (await client.get("/metrics")).text
+    assert 'noetl_http_requests_total{method="GET",route="/api/executions/{execution_id}",status="200"} 1.0' in text
+    assert 'noetl_http_requests_total{method="GET",route="unmatched",status="404"} 2.0' in text
+    assert "noetl_executions_started_total 1.0" in text
+    assert 'noetl_executions_ended_total{status="COMPLETED"} 1.0' in text
+    assert re.search(r"noetl_append_seconds_count [1-9]", text)
+    assert started not in text
+    assert SECRET not in text
+    assert not re.search(r'="[^"]*\d{10,}', text), "no label holds an id"
+
+
+async def test_those_who_are_refused_are_counted_by_why(hall: Hall) -> None:
+    await (await hall.client()).get("/api/executions")
+    await (await hall.client({"Authorization": "Bearer nonsense"})).get("/api/executions")
+    text = (await (await hall.holder("reader")).get("/metrics")).text
+    assert 'noetl_auth_refused_total{reason="missing"} 1.0' in text
+    assert 'noetl_auth_refused_total{reason="unknown"} 1.0' in text

@@ -13,7 +13,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel import canonical
 from noetl.kernel.event import Envelope, Record, record_of
 
-__all__ = ["JsonlWriter", "line_of", "read_jsonl"]
+__all__ = ["JsonlWriter", "line_of", "parse_line", "read_jsonl"]
 
 
 _envelope = msgspec.json.Decoder(Envelope).decode
@@ -59,11 +59,11 @@ def read_jsonl(path: Path) -> Iterator[tuple[str, Envelope]]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 place = f"{path}:{number}"
-                yield place, _parse(line, place)
+                yield place, parse_line(line, place)
 
 
-def _parse(line: bytes, where: str) -> Envelope:
-    """A line in the form we write is read at full speed; any other is read strictly, or refused with a reason."""
+def parse_line(line: bytes, where: str) -> Envelope:
+    """The event of a line: at full speed in the form we write, else read strictly, or refused with a reason."""
     with contextlib.suppress(msgspec.MsgspecError, InvalidInput):
         event = _envelope(line)
         if line_of(event) == line:

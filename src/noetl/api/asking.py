@@ -1,0 +1,38 @@
+"""What callers ask for, and what they are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.api.sources import Reference, Source
+from noetl.api.summaries import Summary
+
+__all__ = ["Again", "Job", "Outcome"]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller wants to have run."""
+
+    what: Source | Reference
+    workload: dict[str, Any]
+    key: str | None = None
+    parent_execution_id: int | None = None
+    timeout: float | None = None
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller wants to have tried again: from a step on, or from the one that failed."""
+
+    step: str | None = None
+    workload: dict[str, Any] = {}
+    key: str | None = None
+    timeout: float | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended, and whether it had to be cancelled because it took too long."""
+
+    summary: Summary
+    timed_out: bool = False

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -27,6 +30,9 @@ EXPECTED: list[tuple[str, tuple[str, ...], str, Any]] = [
     ("07_failure_and_final_step", (), "FAILED", {"released": "R-1", "billed": False}),
     ("07_failure_and_final_step", ("stock=5",), "COMPLETED", {"released": "R-1", "billed": True}),
     ("08_shell_and_files", (), "COMPLETED", {"rows": 3, "pieces": 18}),
+    ("10_files_to_report", (), "COMPLETED", {"report": "report.md", "best": "ada"}),
+    ("10_files_to_report", ("most_bad=0",), "FAILED", {"report": None, "best": None}),
+    ("10_files_to_report", ("inbox=home",), "COMPLETED", {"report": None, "best": None}),
 ]
 
 
@@ -71,3 +77,50 @@ def test_an_example_opens_with_what_it_shows_and_how_to_run_it(path: Path) -> No
 
 def test_examples_are_valid_without_a_warning(used_home: Home) -> None:
     assert used_home.run("validate", "--strict", EXAMPLES).code == 0
+
+
+class _Shop(BaseHTTPRequestHandler):
+    """Serves the example's orders to those who have the token."""
+
+    token = "a-token-of-the-shop"
+
+    def do_GET(self) -> None:
+        known = self.headers["Authorization"] == f"Bearer {self.token}"
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write((EXAMPLES / "site/orders.json").read_bytes() if known else b"{}")
+
+    def log_message(self, *_: Any) -> None:
+        """The output of a test run is for the tests."""
+
+
+@pytest.fixture
+def shop() -> Iterator[str]:
+    """The address of a server that wants a token."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Shop) as server:
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.parametrize(
+    ("token", "result"),
+    [
+        (_Shop.token, {"orders": 3, "total": 240}),
+        ("of-somebody-else", {"refused": "HTTP_401", "hint": "noetl credential add shop --replace"}),
+    ],
+)
+def test_the_example_with_a_credential_sends_it_and_shows_it_to_nobody(
+    token: str, result: Any, shop: str, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home")
+    secret = tmp_path / "secret.yaml"
+    secret.write_text(f"token: {token}\n")
+    assert home.run("credential", "add", "shop", "--type", "bearer", "--file", secret).code == 0
+    secret.unlink()
+    ended = home.run("run", EXAMPLES / "09_http_and_credentials.yaml", "--set", f"api={shop}", "--json")
+    assert (ended.document["status"], ended.document["result"]) == ("COMPLETED", result)
+    assert token not in home.run("events", ended.document["execution_id"], "--json").stdout

@@ -199,7 +199,7 @@ def test_a_failure_says_where_and_why(new_home: Home, tmp_path: Path) -> None:
     assert "step 'fetch': PY_IndexError: list index out of range" in shown.stderr
     assert f"{file}:11" in shown.stderr
     assert "11 |         result = rows[7]" in shown.stderr
-    assert "try: noetl events" in shown.stderr
+    assert "try: noetl logs" in shown.stderr
 
 
 def test_a_failure_in_the_second_document_names_the_line_of_the_file(new_home: Home, tmp_path: Path) -> None:

@@ -6,37 +6,55 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from noetl import __version__
 from noetl.cli.exits import run_guarded
 
-__all__ = ["cli", "main"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["VARIABLE", "cli", "main"]
+
+VARIABLE = "_NOETL_COMPLETE"
+"""Set by the scripts of `noetl completion`: a call with it is a question, not a command."""
 
 _COMMANDS = {
     "init": ("init", "Make a project that works, to begin from."),
-    "run": ("run", "Run a playbook here, and wait for its end."),
+    "run": ("run", "Run a playbook, here or on a server."),
     "resume": ("resume", "Go on with an execution that was interrupted."),
+    "retry": ("retry", "Go on from a step of an earlier execution, in a new one."),
     "status": ("status", "Show what has become of an execution."),
     "result": ("result", "Show the result of an execution or of a step."),
     "cancel": ("cancel", "End an execution from outside."),
     "register": ("register", "Put playbooks into the catalog."),
+    "catalog": ("catalog", "Look at what was registered."),
     "validate": ("validate", "Check playbooks and subscriptions, and say what to fix."),
     "graph": ("graph", "Draw a playbook as Mermaid text or SVG."),
     "schema": ("schema", "Print the JSON Schema that editors complete and check with."),
     "list": ("list_", "List executions, newest first."),
+    "logs": ("logs", "Show what the tasks of an execution have printed."),
     "events": ("events", "Show an execution's events, page by page."),
     "replay": ("replay", "Rebuild the state as of an event, a position or a time."),
     "diff": ("diff", "Show what changed between two moments."),
     "verify": ("verify", "Prove that the log and the live state are what was written."),
     "import": ("import_", "Bring a log from a file into the ledger."),
     "export": ("export", "Write an execution's log to a file."),
-    "credential": ("credential", "Store secrets by name, sealed; playbooks refer to them by that name."),
+    "push": ("push", "Deliver an execution that ran here to a server."),
+    "credential": ("credential", "Store secrets by name, sealed, for playbooks to refer to."),
+    "token": ("token", "Make and revoke the tokens that callers of a server need."),
+    "server": ("server", "Start, stop and look at the server of this home."),
+    "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),
     "config": ("config", "Show every setting and where it came from."),
+    "completion": ("completion", "Print the script that makes a shell complete noetl."),
 }
+# Other spellings that are understood, and shown nowhere.
+_ALIASES = {"exec": "run", "execute": "run"}
 
 
 class _Lazy(click.Group):
@@ -44,11 +62,24 @@ class _Lazy(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"noetl.cli.commands.{_COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
+        if VARIABLE in os.environ:
+            from noetl.cli.completion import prepare
+
+            return prepare(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """The commands by the table above; click would import them all to ask for their help."""
+        from click.shell_completion import CompletionItem
+
+        known = {name: text for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)}
+        names = [CompletionItem(name, help=text) for name, text in known.items()]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -12,7 +12,7 @@ import msgspec
 from noetl.cli.output import print_json, readable
 from noetl.playbook.problems import Problem
 
-__all__ = ["FORMATS", "Checked", "show"]
+__all__ = ["FORMATS", "Checked", "cells", "show", "window"]
 
 FORMATS = ("text", "json", "sarif", "github")
 
@@ -66,15 +66,15 @@ def _show(problem: Problem, lines: Sequence[str]) -> None:
     click.echo(readable(problem.message), nl=False)
     click.secho(f" (hint: {readable(problem.hint)})", fg="cyan")
     if problem.line <= len(lines):
-        text, column = _window(lines[problem.line - 1], problem.column)
+        text, column = window(lines[problem.line - 1], problem.column)
         number = f"{problem.line:>6} | "
         click.secho(number, dim=True, nl=False)
         click.echo(readable(text))
         click.secho(" " * (len(number) - 2) + "| ", dim=True, nl=False)
-        click.secho(" " * _width(readable(text[: column - 1])) + "^", fg=_COLOURS[problem.severity], bold=True)
+        click.secho(" " * cells(readable(text[: column - 1])) + "^", fg=_COLOURS[problem.severity], bold=True)
 
 
-def _window(line: str, column: int) -> tuple[str, int]:
+def window(line: str, column: int) -> tuple[str, int]:
     """A line with its tabs as one space each, cut around the column when it is very long."""
     text = line.replace("\t", " ").rstrip()
     if len(text) <= _WIDEST:
@@ -85,7 +85,7 @@ def _window(line: str, column: int) -> tuple[str, int]:
     return before + cut + after, column - start + len(before)
 
 
-def _width(text: str) -> int:
+def cells(text: str) -> int:
     """How many cells of a terminal a text takes."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     narrow = sum(unicodedata.combining(character) != 0 for character in text)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from noetl.errors import Corruption, InvalidInput, NoetlError, Unavailable
+from noetl.errors import Corruption, Forbidden, InvalidInput, NoetlError, Unauthenticated, Unavailable
 
 __all__ = ["FAILED", "MISMATCH", "OK", "UNAVAILABLE", "USAGE", "run_guarded"]
 
@@ -51,7 +51,7 @@ def code_of(error: NoetlError) -> int:
         return MISMATCH
     if isinstance(error, Unavailable):
         return UNAVAILABLE
-    return USAGE if isinstance(error, InvalidInput) else FAILED
+    return USAGE if isinstance(error, (InvalidInput, Unauthenticated, Forbidden)) else FAILED
 
 
 def _report(error: NoetlError, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from noetl.kernel.plain import with_text_ids
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "leaves", "note", "print_json", "readable", "status_style", "table", "with_text_ids"]
+__all__ = ["console", "leaves", "note", "print_json", "readable", "status_style", "table", "unheeded", "with_text_ids"]
 
 _STATUS_STYLES = {
     "COMPLETED": "green",
@@ -28,9 +32,6 @@ _NUMBERS = ("position", "events", "rows", "row_count", "version", "attempts", "c
 _WHOLE = ("execution", "event")  # a cut id is of no use to anybody
 _ID_WIDTH = 18
 _PIPE_WIDTH = 200
-_USERS_OWN = frozenset(
-    {"ctx", "workload", "result", "context", "input", "set", "attributes", "settings", "terms", "cursor"}
-)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -40,21 +41,6 @@ def print_json(document: Any) -> None:
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
     click.echo(data.decode())
-
-
-def with_text_ids(value: Any) -> Any:
-    """The same data with ids as decimal text: 63 bits do not survive a reader that has only floats.
-
-    What users put into an event stays as they wrote it.
-    """
-    if isinstance(value, Mapping):
-        return {
-            name: str(item)
-            if name.endswith("_id") and isinstance(item, int) and not isinstance(item, bool)
-            else (item if name in _USERS_OWN else with_text_ids(item))
-            for name, item in value.items()
-        }
-    return [with_text_ids(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def console(*, err: bool = False) -> Console:
@@ -67,7 +53,16 @@ def console(*, err: bool = False) -> Console:
 
 def note(text: str) -> None:
     """A line for the person, never in the way of a pipe."""
-    click.echo(text, err=True)
+    click.echo(text, file=sys.stderr)  # by name, because click would look through what rich has put in its place
+
+
+@contextlib.contextmanager
+def unheeded() -> Iterator[None]:
+    """For what is said on the way: that nobody reads it any more must not stop what it is about."""
+    try:
+        yield
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

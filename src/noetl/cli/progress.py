@@ -1,97 +1,104 @@
-"""What a person sees while a playbook runs: a line for each step, and why it failed if it did."""
+"""What a person sees while a playbook runs: a moving picture on a terminal, a line for each step elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from noetl.cli.output import readable
-from noetl.kernel.time import parse_time
+from noetl.cli.live.board import Board, EndedStep
+from noetl.cli.live.drawing import MARKS, tally
+from noetl.cli.output import note, readable, status_style, unheeded
 
 if TYPE_CHECKING:
     from noetl.cli.faults import Fault
     from noetl.kernel.event import Envelope
     from noetl.runtime.embedded.runner import Finished
+    from noetl.runtime.notices import Notice
 
 __all__ = ["Progress"]
 
-
-class _Place(NamedTuple):
-    """A step of one execution; steps of a playbook that was called are shown further in."""
-
-    execution_id: int | None
-    step: str
-    called: bool
-
-    @property
-    def indent(self) -> str:
-        return "  " if self.called else ""
+_MOST_LINES = 40
 
 
 class Progress:
-    """Follows the events of a run. Lines go to standard error, so a pipe gets only the result."""
+    """Follows a run. Everything goes to standard error, so a pipe gets only the result.
 
-    def __init__(self, *, quiet: bool) -> None:
+    A terminal gets a picture, anything else a line for each step that has ended; with `verbose` both get a line
+    for each event. `quiet` is for scripts, which get nothing unless they ask for events.
+    """
+
+    def __init__(self, *, quiet: bool, verbose: bool = False) -> None:
+        from noetl.cli.live import screen
+
         self._quiet = quiet
-        self._begun: dict[_Place, str] = {}
-        self._live = sys.stderr.isatty()
-        self._loops: dict[_Place, tuple[int, int]] = {}
+        self._verbose = verbose
+        self._live = not quiet and not verbose and screen.is_possible()
+        self._board = Board()
+
+    def shown(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Show the run for as long as this is open."""
+        from noetl.cli.live import screen
+
+        return screen.shown(self._board) if self._live else contextlib.nullcontext()
 
     def notice(self, events: Sequence[Envelope]) -> None:
         """Show what these events tell."""
-        if self._quiet:
+        if self._quiet and not self._verbose:
             return
-        for event in events:
-            step = _Place(event.execution_id, event.node_name or "", event.parent_execution_id is not None)
-            if event.event_type in ("command.issued", "loop.opened"):
-                self._begun.setdefault(step, event.event_time)
-            if event.event_type == "loop.opened":
-                self._loops[step] = (0, event.payload.get("total", 0))
-            elif event.event_type == "command.completed" and step in self._loops:
-                self._count(step)
-            elif event.event_type == "step.exit":
-                self._exited(event, step)
-            elif event.event_type == "step.skipped":
-                self._line("-", "yellow", step, "skipped")
+        with unheeded():
+            for event in events:
+                if self._verbose:
+                    _print_event(event)
+                    continue
+                ended = self._board.apply(event)
+                if ended is not None and not self._live:
+                    _print_step(ended)
+
+    def hear(self, notice: Notice) -> None:
+        """Show what a worker says."""
+        if not self._quiet:
+            self._board.hear(notice)
 
     def conclude(self, document: dict[str, Any], finished: Finished, fault: Fault | None) -> None:
         """The last lines: how it ended, where it went wrong, and what to do next."""
-        colour = {"COMPLETED": "green", "FAILED": "red"}.get(finished.status, "yellow")
-        click.secho(finished.status, fg=colour, bold=True, err=True, nl=False)
-        took = document.get("duration_ms")
-        click.echo(f"  {document['execution_id']}  {took} ms, {document['events']} events", err=True)
-        if fault is not None:
-            self._explain(fault, document["execution_id"])
-        elif finished.result is not None:
-            click.echo(msgspec.json.format(msgspec.json.encode(finished.result), indent=2).decode())
+        said = f"  {document['execution_id']}  {document.get('duration_ms')} ms, {document['events']} events"
+        with unheeded():
+            click.secho(finished.status, fg=status_style(finished.status) or None, bold=True, err=True, nl=False)
+            click.echo(said, err=True)
+            if fault is not None:
+                from noetl.cli.explaining import explain
 
-    def _explain(self, fault: Fault, execution_id: str) -> None:
-        click.secho(f"  step '{readable(fault.step)}': {fault.code}: {readable(fault.message)}", fg="red", err=True)
-        click.echo(f"  {fault.file}:{fault.line}", err=True)
-        click.secho(f"  {fault.line:>5} | ", dim=True, err=True, nl=False)
-        click.echo(readable(fault.text), err=True)
-        click.secho("  try: ", fg="cyan", err=True, nl=False)
-        click.echo(fault.advice.format(id=execution_id), err=True)
+                explain(fault)
+        if fault is None and finished.status == "COMPLETED" and finished.result is not None:
+            _print_result(finished.result, document["execution_id"])
 
-    def _exited(self, event: Envelope, step: _Place) -> None:
-        failed = event.status == "FAILED"
-        took = (parse_time(event.event_time) - parse_time(self._begun.pop(step, event.event_time))) // 1000
-        total = self._loops.pop(step, None)
-        count = f"  {total[1]} iteration{'' if total[1] == 1 else 's'}" if total else ""
-        self._line("✗" if failed else "✓", "red" if failed else "green", step, f"{took} ms{count}")
 
-    def _count(self, step: _Place) -> None:
-        done, total = self._loops[step]
-        self._loops[step] = (done + 1, total)
-        if self._live:
-            click.echo(f"\r  {step.indent}… {readable(step.step)}  {done + 1}/{total}", err=True, nl=False)
+def _print_result(result: Any, execution_id: str) -> None:
+    """All of it into a pipe; on a terminal no more than fits beside what was said before."""
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+    lines = text.split("\n")
+    if not sys.stdout.isatty() or len(lines) <= _MOST_LINES:
+        click.echo(text)
+        return
+    click.echo("\n".join(lines[:_MOST_LINES]))
+    note(f"… {len(lines) - _MOST_LINES} lines more: noetl result {execution_id}")
 
-    def _line(self, mark: str, colour: str, step: _Place, text: str) -> None:
-        if self._live:
-            click.echo("\r\x1b[K", err=True, nl=False)
-        click.secho(f"  {step.indent}{mark} ", fg=colour, err=True, nl=False)
-        click.echo(f"{readable(step.step)}  {text}", err=True)
+
+def _print_step(step: EndedStep) -> None:
+    mark, colour = MARKS[step.state]
+    said = f"{step.took_ms} ms" if step.state != "skipped" else "skipped"
+    if more := tally(step):
+        said += f"  {more}"
+    click.secho(f"  {'  ' * step.depth}{mark} ", fg=colour, err=True, nl=False)
+    click.echo(f"{readable(step.name)}  {said}", err=True)
+
+
+def _print_event(event: Envelope) -> None:
+    click.secho(event.event_time[11:23], dim=True, err=True, nl=False)
+    said = f"  {event.event_type:<22} {event.node_name or '':<24} {event.status or ''}".rstrip()
+    click.echo(readable(said), err=True)

@@ -17,7 +17,7 @@ __all__ = ["command"]
 _HIDDEN = "***"
 
 
-@click.group("credential")
+@click.group("credential", epilog="Example: noetl credential add warehouse --type postgres --prompt")
 def command() -> None:
     """Store secrets by name, sealed; playbooks refer to them by that name."""
 
@@ -70,13 +70,15 @@ def add(
 
 
 async def _add(credential: Any, replace: bool, home: Path | None, tenant: str | None, as_json: bool) -> None:
+    from noetl.runtime.callers import local_caller
+    from noetl.runtime.custody import custody_of
     from noetl.runtime.wiring import open_embedded
     from noetl.tools.secrets.types import check_credential
 
     check_credential(credential)  # before anything is made
     settings = settings_of(tenant)
     async with open_embedded(home_of(home), settings, create=True) as embedded:
-        info = await embedded.credentials.put(settings.tenant.id, credential, replace=replace)
+        info = await custody_of(embedded, settings).put(local_caller(settings), credential, replace=replace)
     if as_json:
         print_json(info)
     else:
@@ -163,11 +165,13 @@ def remove(name: str, yes: bool, home: Path | None, tenant: str | None, as_json:
 
 
 async def _remove(name: str, home: Path | None, tenant: str | None, as_json: bool) -> None:
+    from noetl.runtime.callers import local_caller
+    from noetl.runtime.custody import custody_of
     from noetl.runtime.wiring import open_embedded
 
     settings = settings_of(tenant)
     async with open_embedded(home_of(home), settings) as embedded:
-        await embedded.credentials.remove(settings.tenant.id, name)
+        await custody_of(embedded, settings).remove(local_caller(settings), name)
     if as_json:
         print_json({"name": name, "removed": True})
     else:
@@ -186,10 +190,13 @@ def rotate(retire: bool, home: Path | None, tenant: str | None, as_json: bool) -
 
 
 async def _rotate(retire: bool, home: Path | None, tenant: str | None, as_json: bool) -> None:
+    from noetl.runtime.callers import local_caller
+    from noetl.runtime.custody import custody_of
     from noetl.runtime.wiring import open_embedded
 
-    async with open_embedded(home_of(home), settings_of(tenant)) as embedded:
-        rotation = await embedded.credentials.rotate(retire=retire)
+    settings = settings_of(tenant)
+    async with open_embedded(home_of(home), settings) as embedded:
+        rotation = await custody_of(embedded, settings).rotate(local_caller(settings), retire=retire)
     if as_json:
         print_json(rotation)
     else:

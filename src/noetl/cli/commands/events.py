@@ -11,6 +11,7 @@ import msgspec
 
 from noetl.cli.options import common, find_root, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, readable, table, with_text_ids
+from noetl.cli.remote import context_option, events_on, target_of
 from noetl.kernel.ids import MAX_ID
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _SCAN = 2000
 )
 @click.option("--cursor", type=click.IntRange(0, MAX_ID), default=0, metavar="N", help="Position after which to begin.")
 @click.option("--follow", is_flag=True, help="Go on as events arrive, until the execution has ended.")
+@context_option
 @common
 def command(
     execution: str,
@@ -38,11 +40,14 @@ def command(
     limit: int,
     cursor: int,
     follow: bool,
+    context: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
     """Show the events of an execution in the order they were committed."""
+    if (target := target_of(context, home)) is not None:
+        return events_on(target, execution, types, limit, cursor, follow, as_json)
     return run_async(_events(execution, types, limit, cursor, follow, home, tenant, as_json))
 
 

@@ -10,6 +10,7 @@ import click
 
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, table, with_text_ids
+from noetl.cli.remote import context_option, list_on, target_of
 from noetl.errors import Unavailable
 
 __all__ = ["command"]
@@ -26,17 +27,21 @@ _FIELDS = ("execution_id", "path", "status", "started_at", "ended_at", "event_co
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, metavar="N", help="At most this many."
 )
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
+@context_option
 @common
 def command(
     status: str | None,
     path_: str | None,
     limit: int,
     cursor: str | None,
+    context: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
     """List executions, newest first."""
+    if (target := target_of(context, home)) is not None:
+        return list_on(target, status, path_, limit, cursor, as_json)
     where: dict[str, str | int] = {n: v for n, v in (("status", status), ("path", path_)) if v is not None}
     return run_async(_list(where, limit, cursor, home, tenant, as_json))
 

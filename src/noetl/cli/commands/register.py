@@ -33,24 +33,23 @@ def command(file: Path, home: Path | None, tenant: str | None, as_json: bool) ->
 
 
 async def _register(text: str, file: Path, home: Path | None, tenant: str | None, as_json: bool) -> int:
-    from noetl.playbook.parse import parse
-    from noetl.playbook.split import documents_of
+    from noetl.runtime.registration import read_documents, register
     from noetl.runtime.wiring import open_embedded
     from noetl.tools.registry import Registry
 
-    parsed = parse(text, str(file), kinds=Registry().user_kinds())
-    problems = [str(problem) for problem in parsed.problems]
+    readable = read_documents(text, str(file), Registry().user_kinds())
+    problems = [str(problem) for problem in readable.problems]
     for problem in problems:
         note(problem)
-    if not parsed.ok:
+    if not readable.ok:
         return USAGE
     settings = settings_of(tenant)
-    entries: list[dict[str, Any]] = []
     async with open_embedded(home_of(home), settings, create=True) as embedded:
-        for document, part in zip(parsed.documents, documents_of(text), strict=True):
-            kind = type(document).__name__
-            entry = await embedded.catalog.register(settings.tenant.id, document.path, kind, part)
-            entries.append({"path": entry.path, "version": entry.version, "kind": entry.kind, "sha256": entry.sha256})
+        registered = await register(embedded.catalog, settings.tenant.id, readable)
+    entries: list[dict[str, Any]] = [
+        {"path": entry.path, "version": entry.version, "kind": entry.kind, "sha256": entry.sha256}
+        for entry in registered
+    ]
     if as_json:
         print_json({"registered": entries, "problems": problems})
     else:

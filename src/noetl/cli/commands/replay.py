@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from noetl.cli.cutoffs import cutoff_of
 from noetl.cli.options import common, find_root, home_of, run_async, settings_of
-from noetl.cli.output import note, print_json, readable, table, with_text_ids
+from noetl.cli.output import note, print_json, readable, table
 
 if TYPE_CHECKING:
     from noetl.replay.service import Cutoff, Replayed
@@ -70,38 +69,11 @@ async def _replay(
             root, cutoff, snapshots=snapshots, resolve_payloads=_MOST_SUMMARIES if resolve_payloads else None
         )
     if as_json:
+        from noetl.replay.document import document_of
+
         print_json(document_of(replayed))
     else:
         _show(replayed)
-
-
-def document_of(replayed: Replayed) -> dict[str, Any]:
-    """The state as one document."""
-    state = replayed.state
-    _, *rest = state.surfaces
-    root = state.root.as_dict()
-    document = {
-        "stream_id": replayed.root.stream_id,
-        **root,
-        **{name: [row.as_dict() for _, row in state.rows(name)] for name in rest},
-        "position": replayed.position,
-        "projection_checksums": replayed.bundle(),
-        "upcaster_registry_digest": replayed.registry_digest,
-        "snapshot": {
-            "used": replayed.snapshot is not None,
-            "position": replayed.snapshot.position if replayed.snapshot else None,
-            "events_folded": replayed.events_folded,
-            "rejected": msgspec.to_builtins(replayed.rejected),
-        },
-        "checksum": replayed.checksum(),
-    }
-    for name, absent in (("status", None), ("event_count", 0), ("last_event_id", None)):
-        document.setdefault(name, absent)  # a state before the first event has none of them
-    if replayed.root.stream_id.startswith("execution/"):
-        document["execution_id"] = int(replayed.root.stream_id.split("/")[1])
-    if replayed.payloads is not None:
-        document["payloads"] = msgspec.to_builtins(replayed.payloads)
-    return with_text_ids(document)  # type: ignore[no-any-return]  # a mapping stays a mapping
 
 
 def _show(replayed: Replayed) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from noetl.cli.commands.run import origin_of
 from noetl.cli.options import common, execution_id_of, home_of, run_async, settings_of
 from noetl.cli.output import print_json
+from noetl.cli.remote import context_option, result_on, target_of
 from noetl.errors import NotFound
 from noetl.kernel import canonical
 
@@ -21,14 +21,20 @@ __all__ = ["command"]
 @click.command(epilog="Example: noetl result 318485246779594112 load")
 @click.argument("execution", metavar="ID")
 @click.argument("step", required=False)
+@context_option
 @common
-def command(execution: str, step: str | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def command(
+    execution: str, step: str | None, context: str | None, home: Path | None, tenant: str | None, as_json: bool
+) -> int | None:
     """Show the result of an execution, or of one of its steps."""
+    if (target := target_of(context, home)) is not None:
+        return result_on(target, execution, step, as_json)
     return run_async(_result(execution_id_of(execution), step, home, tenant, as_json))
 
 
 async def _result(execution_id: int, step: str | None, home: Path | None, tenant: str | None, as_json: bool) -> None:
     from noetl.runtime.embedded.runner import driver_of, result_of
+    from noetl.runtime.origin import origin_of
     from noetl.runtime.wiring import open_embedded
 
     settings = settings_of(tenant)

@@ -14,18 +14,23 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from noetl.api.summaries import summary_of, worker_slots
+from noetl.cli.buffers import buffered
+from noetl.cli.contexts import RUNTIMES
 from noetl.cli.exits import FAILED, OK
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
+from noetl.cli.remote import context_option, run_on, target_of_run
 from noetl.cli.sources import Source, in_catalog, in_file, register_beside, unknown
 from noetl.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from noetl.runtime.embedded.runner import Finished, Runner
+    from noetl.api.asking import Job
+    from noetl.runtime.embedded.runner import Runner
     from noetl.runtime.wiring import Embedded
     from noetl.settings import Settings
 
-__all__ = ["command", "execute", "origin_of", "summary_of", "worker_slots"]
+__all__ = ["command", "execute", "given_workload", "only_one_with"]
 
 _GRACE = 10.0  # seconds that running tools have once their execution was cancelled
 
@@ -40,6 +45,14 @@ _GRACE = 10.0  # seconds that running tools have once their execution was cancel
 @click.option("-t", "--step", "entry", metavar="STEP", help="Begin at this step.")
 @click.option("-V", "--version", metavar="N", help="The version of a catalog path; the latest by default.")
 @click.option("--dry-run", is_flag=True, help="Check the document and the payload, run nothing.")
+@click.option("--offline", is_flag=True, help="Leave the run as files below local/ in the home, for noetl push.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every event as a line.")
+@click.option(
+    "-r", "--runtime", type=click.Choice(RUNTIMES), default="auto", show_default=True,
+    help="Where it runs: here, on a server, or as the context says.",
+)  # fmt: skip
+@click.option("--wait", is_flag=True, help="Follow an execution on a server to its end.")
+@context_option
 @common
 def command(
     ref: str,
@@ -49,21 +62,30 @@ def command(
     entry: str | None,
     version: str | None,
     dry_run: bool,
+    offline: bool,
+    verbose: bool,
+    runtime: str,
+    wait: bool,
+    context: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
-    """Run a playbook from a file, or by its catalog path, and wait for its end.
+    """Run a playbook from a file, or by its catalog path: here, to its end, or on a server, which accepts it.
 
     Every step is durable: a run that is killed goes on with `noetl resume ID`, or with the same command
     and the same --key, after the last step that was completed. Of a file with several documents the last
     playbook runs; the others are registered first, so that it can call them.
     """
-    workload = _workload(assignments, payload)
+    workload = given_workload(assignments, payload)
     source = in_file(ref)
     if source is not None and dry_run:
         return _checked(source, entry, as_json)
-    wanted = _Wanted(ref=ref, version=version, source=source, workload=workload, key=key, entry=entry)
+    wanted = _Wanted(ref=ref, version=version, source=source, workload=workload, key=key, entry=entry,
+                     offline=offline, verbose=verbose)  # fmt: skip
+    target = target_of_run(runtime, context, home, is_file=source is not None)
+    if target is not None:
+        return run_on(target, _job(wanted, dry_run), wait=wait, verbose=verbose, as_json=as_json)
     return run_async(_run(wanted, dry_run, home, tenant, as_json))
 
 
@@ -76,6 +98,20 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     workload: dict[str, Any]
     key: str | None
     entry: str | None
+    offline: bool = False
+    verbose: bool = False
+
+
+def _job(wanted: _Wanted, dry_run: bool) -> Job:
+    """What a server is asked to run. Raises InvalidInput for what only a local run can do."""
+    from noetl.api.asking import Job
+    from noetl.api.sources import reference_of
+
+    for given, flag in ((wanted.entry, "-t"), (wanted.offline, "--offline"), (dry_run, "--dry-run")):
+        if given:
+            raise InvalidInput(f"{flag} is for local runs, and this one runs on a server", hint="add --runtime local")
+    what = wanted.source or reference_of(wanted.ref, wanted.version)
+    return Job(what=what, workload=wanted.workload, key=wanted.key)
 
 
 async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | None, as_json: bool) -> int:
@@ -94,11 +130,11 @@ async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | 
             document=source.text, file=source.file, origin=source.origin, workload=wanted.workload, key=wanted.key,
             entry=wanted.entry,
         )  # fmt: skip
-        async with contextlib.AsyncExitStack() as held:
-            if wanted.key is not None:  # two calls with one key: the second waits, and finds it done
-                name = hashlib.sha256(f"{settings.tenant.id}\0{wanted.key}".encode()).hexdigest()
-                await held.enter_async_context(alone(embedded, place.path, f"key-{name}"))
-            return await execute(embedded, settings, place.path, lambda runner: runner.start(request), as_json)
+        async with only_one_with(wanted.key, embedded, settings, place.path):
+            return await execute(
+                embedded, settings, place.path, lambda runner: runner.start(request), as_json, offline=wanted.offline,
+                verbose=wanted.verbose,
+            )  # fmt: skip
 
 
 def _checked(source: Source, entry: str | None, as_json: bool) -> int:
@@ -117,35 +153,55 @@ def _checked(source: Source, entry: str | None, as_json: bool) -> int:
 
 
 async def execute(
-    embedded: Embedded, settings: Settings, home: Path, begin: Callable[[Runner], Awaitable[int]], as_json: bool
+    embedded: Embedded,
+    settings: Settings,
+    home: Path,
+    begin: Callable[[Runner], Awaitable[int]],
+    as_json: bool,
+    *,
+    offline: bool = False,
+    verbose: bool = False,
 ) -> int:
     """Run what `begin` names to its end, showing it on the way; returns the exit code."""
     from noetl.cli.faults import fault_of
     from noetl.cli.progress import Progress
+    from noetl.cli.warned import warnings_shown
     from noetl.runtime.embedded.runner import open_runner
+    from noetl.runtime.logs import kept_logs
+    from noetl.runtime.notices import all_of
+    from noetl.runtime.origin import origin_of
 
-    progress = Progress(quiet=as_json)
-    async with open_runner(
-        embedded,
-        origin_of(settings),
-        directory=Path.cwd(),
-        scratch=home / "scratch",
-        slots=worker_slots(),
-        on_events=progress.notice,
-    ) as runner:
+    progress = Progress(quiet=as_json, verbose=verbose)
+    async with (
+        kept_logs(home, embedded.clock, note) as keep,
+        open_runner(
+            embedded,
+            origin_of(settings),
+            directory=Path.cwd(),
+            scratch=home / "scratch",
+            slots=worker_slots(settings),
+            on_events=progress.notice,
+            on_notice=all_of(keep, progress.hear),
+        ) as runner,
+        warnings_shown(runner.tooling.vault.guard),
+    ):
         execution_id = await begin(runner)
-        async with alone(embedded, home, str(execution_id)):
+        async with alone(embedded, home, str(execution_id)), progress.shown():
             _cancel_on_interrupt(runner, execution_id)
             await runner.resume(execution_id)
             finished = await runner.wait(execution_id)
             if finished.status == "CANCELLED":
                 await runner.settle(_GRACE)
-        fault = await fault_of(runner.driver, execution_id)
-    document = await summary_of(embedded, finished)
+        fault = await fault_of(embedded, runner.driver, execution_id)
+    document = (await summary_of(embedded, finished)).document()
+    if offline:
+        document["buffer"] = await buffered(embedded, settings, home, finished)
     if as_json:
         print_json(document)
     else:
         progress.conclude(document, finished, fault)
+        if offline:
+            note(f"kept in {document['buffer']}; noetl push {execution_id} delivers it to a server")
     return OK if finished.status == "COMPLETED" else FAILED
 
 
@@ -156,55 +212,14 @@ def alone(embedded: Embedded, home: Path, name: str) -> contextlib.AbstractAsync
     return hold(home / "running", name, embedded.clock, lambda: note("another process is running this; waiting for it"))
 
 
-def origin_of(settings: Settings) -> Any:
-    """On whose behalf this process writes."""
-    from noetl.kernel.names import InfrastructureName
-    from noetl.runtime.driver import Origin
-
-    place, tenant = settings.place, settings.tenant
-    producer = InfrastructureName(
-        tenant=tenant.id, org=tenant.organization, region=place.region, zone=place.zone, cluster=place.cluster,
-        node=place.node,
-    )  # fmt: skip
-    return Origin(
-        tenant_id=tenant.id,
-        organization_id=tenant.organization,
-        project_id=tenant.project,
-        principal=f"user:{os.environ.get('USER') or os.environ.get('LOGNAME') or 'local'}",
-        producer=str(producer),
-        home={"env": place.env, "region": place.region, "cell": place.cell},
-    )
-
-
-def worker_slots() -> int:
-    """How many commands run at once."""
-    return max(4, 2 * (os.cpu_count() or 1))
-
-
-async def summary_of(embedded: Embedded, finished: Finished) -> dict[str, Any]:
-    """An execution in the shape that scripts rely on."""
-    from noetl.kernel.streams import execution_stream
-    from noetl.kernel.tail import Stream
-    from noetl.kernel.time import parse_time
-
-    await embedded.projector.catch_up()
-    page = await embedded.projections.query("execution", where={"execution_id": finished.execution_id}, limit=1)
-    row = msgspec.json.decode(page.rows[0].row) if page.rows else {}
-    root = page.rows[0].root if page.rows else Stream("default", execution_stream(finished.execution_id))
-    replayed = await embedded.replayer.replay(root)
-    begun, ended = row.get("started_at"), row.get("ended_at")
-    return {
-        "execution_id": str(finished.execution_id),
-        "path": row.get("path"),
-        "status": finished.status,
-        "result": finished.result,
-        "error": finished.error,
-        "started_at": begun,
-        "ended_at": ended,
-        "duration_ms": (parse_time(ended) - parse_time(begun)) // 1000 if begun and ended else None,
-        "events": row.get("event_count"),
-        "checksum": replayed.checksum(),
-    }
+def only_one_with(
+    key: str | None, embedded: Embedded, settings: Settings, home: Path
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """Of two calls with one key the second waits, and finds it done."""
+    if key is None:
+        return contextlib.nullcontext()
+    name = hashlib.sha256(f"{settings.tenant.id}\0{key}".encode()).hexdigest()
+    return alone(embedded, home, f"key-{name}")
 
 
 def _cancel_on_interrupt(runner: Runner, execution_id: int) -> None:
@@ -221,7 +236,8 @@ def _cancel_on_interrupt(runner: Runner, execution_id: int) -> None:
     loop.add_signal_handler(signal.SIGINT, interrupted)
 
 
-def _workload(assignments: tuple[str, ...], payload: str | None) -> dict[str, Any]:
+def given_workload(assignments: tuple[str, ...], payload: str | None) -> dict[str, Any]:
+    """The workload values that `--set` and `--payload` give."""
     workload: dict[str, Any] = {}
     if payload is not None:
         text = _payload_text(payload)

@@ -1,0 +1,218 @@
+"""From the board to lines: a bounded number of them, whatever there is to show.
+
+A line is a row of pieces, each with a style, so that it can be drawn by whatever draws: rich on a terminal, plain
+text in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from noetl.cli.live.board import Board, Counter, EndedStep, Run, StepRun
+from noetl.cli.output import readable
+
+__all__ = ["MARKS", "Piece", "draw", "duration", "tally"]
+
+MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "skipped": ("-", "yellow")}
+_ENDS = {"COMPLETED": ("✓", "green"), "FAILED": ("✗", "red"), "CANCELLED": ("■", "yellow")}
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_TURNS = 10
+_MOST_LOG = 200
+_WIDEST_BAR = 24
+_BESIDE_BAR = 62
+_DEEPEST = 4
+_SHORT = 20  # steps that are all listed when a run is over
+_LATEST = 3  # steps that are listed of a longer run
+
+
+class Piece(NamedTuple):
+    """A part of a line."""
+
+    text: str
+    style: str = ""
+
+
+Line = list[Piece]
+
+
+class _Frame(NamedTuple):
+    """What a drawing has to fit into, and when it is made."""
+
+    width: int
+    now: float
+
+    @property
+    def bar(self) -> int:
+        return max(6, min(_WIDEST_BAR, self.width - _BESIDE_BAR))
+
+    @property
+    def spinner(self) -> str:
+        return _SPINNER[int(self.now * _TURNS) % len(_SPINNER)]
+
+    def name(self, text: str) -> str:
+        """A name that leaves room for what is said about it."""
+        most = max(12, self.width // 3)
+        shown = readable(text)
+        return shown if len(shown) <= most else f"{shown[: most // 2]}…{shown[-(most - most // 2 - 1) :]}"
+
+
+def draw(board: Board, *, width: int, height: int, now: float, over: bool = False) -> list[Line]:
+    """The board in at most `height` lines: what runs and what failed first, then as much of the rest as fits.
+
+    When all is `over`, nothing runs any more, whatever the board says.
+    """
+    if board.root is None:
+        return []
+    frame = _Frame(width, now)
+    root = board.root
+    running = [] if over else list(_running(root, frame, 1))
+    failures = [_ended(step, frame) for step in root.failures]
+    room = max(height - 1, 3)
+    if over and sum(root.counts.values()) > min(room, _SHORT):
+        room = min(room, len(failures) + _LATEST + 1)
+    if len(running) + len(failures) > room:
+        failures = failures[-max(1, room // 4) :]
+        running = _shortened(running, room - len(failures))
+    return [_head(root, frame), *_history(root, failures, frame, room - len(running)), *running]
+
+
+def _head(run: Run, frame: _Frame) -> Line:
+    if run.ended is None:
+        mark, colour, seconds = frame.spinner, "cyan", frame.now - run.begun
+    else:
+        (mark, colour), seconds = _ENDS[run.ended], run.ended_after
+    line = [Piece(f"{mark} ", colour), Piece(frame.name(run.path or str(run.execution_id)), "bold"),
+            Piece(f"  {duration(seconds)}", "dim")]  # fmt: skip
+    said = _counts(run)
+    return [*line, Piece(f"  {said}", "dim")] if said else line
+
+
+def _history(run: Run, failures: list[Line], frame: _Frame, room: int) -> Iterator[Line]:
+    """What has ended: all of it while there is room, else a count, the failures, and the latest."""
+    total = sum(run.counts.values())
+    if total <= min(room, len(run.recent)):
+        yield from (_ended(step, frame) for step in run.recent)
+        return
+    latest = [step for step in run.recent if step.state != "failed"][-max(0, room - len(failures) - 1) :]
+    latest = latest if room - len(failures) > 1 else []
+    if (hidden := total - len(latest) - len(failures)) > 0 and room > len(failures):
+        yield [Piece(f"  … {hidden} more ended", "dim")]
+    yield from failures
+    yield from (_ended(step, frame) for step in latest)
+
+
+def _ended(step: EndedStep, frame: _Frame) -> Line:
+    mark, colour = MARKS[step.state]
+    said = tally(step) if step.state != "skipped" else "skipped"
+    took = f"  {duration(step.took_ms / 1000)}" if step.state != "skipped" else ""
+    line = [Piece(f"  {mark} ", colour), Piece(frame.name(step.name)), Piece(took, "dim")]
+    if said:
+        line.append(Piece(f"  {said}", "dim"))
+    if step.error:
+        line.append(Piece(f"  {readable(step.error, _MOST_LOG)}", "red"))
+    return line
+
+
+def _running(run: Run, frame: _Frame, depth: int) -> Iterator[Line]:
+    for step in list(run.steps.values()):
+        yield _step(step, frame, depth)
+        if step.log:
+            yield [Piece(f"{'  ' * depth}  │ {readable(step.log.strip(), _MOST_LOG)}", "dim")]
+        yield from _calls(step.called, frame, depth + 1)
+    yield from _calls(run.called, frame, depth)
+
+
+def _calls(called: dict[int, Run], frame: _Frame, depth: int) -> Iterator[Line]:
+    for run in list(called.values()):
+        yield [
+            Piece(f"{'  ' * depth}└ ", "dim"),
+            Piece(frame.name(run.path)),
+            Piece(f"  {_counts(run)}".rstrip(), "dim"),
+        ]
+        if depth < 2 * _DEEPEST:
+            yield from _running(run, frame, depth + 1)
+
+
+def _step(step: StepRun, frame: _Frame, depth: int) -> Line:
+    line = [Piece("  " * depth + f"{frame.spinner} ", "cyan"), Piece(frame.name(step.name))]
+    if step.kind:
+        line.append(Piece(f"  {step.kind}", "dim"))
+    seconds = frame.now - step.begun
+    if step.counter is not None:
+        line += _bar(step.counter, seconds, frame)
+    else:
+        line.append(Piece(f"  {duration(seconds)}", "dim"))
+    if step.attempt > 1 or step.waiting_until is not None:
+        line.append(Piece(f"  {_attempts(step, frame.now)}", "yellow"))
+    return line
+
+
+def _attempts(step: StepRun, now: float) -> str:
+    of = f" of {step.attempts}" if step.attempts else ""
+    if step.waiting_until is None:
+        return f"attempt {step.attempt}{of}"
+    left = max(0.0, step.waiting_until - now)
+    return f"attempt {step.attempt}{of} failed, waiting {left:.1f} s"
+
+
+def _bar(counter: Counter, seconds: float, frame: _Frame) -> Line:
+    rate = counter.done / seconds if seconds > 0 else 0.0
+    line: Line = []
+    if counter.total:
+        full = frame.bar * counter.done // counter.total
+        line += [Piece("  " + "━" * full, "cyan"), Piece("━" * (frame.bar - full), "dim")]
+    of = f"/{counter.total:,}" if counter.total is not None else f" {_word(counter.done, counter.unit)}"
+    line.append(Piece(f"  {counter.done:,}{of}"))
+    if counter.failed:
+        line.append(Piece(f"  {counter.failed:,} failed", "red"))
+    if counter.rows:
+        line.append(Piece(f"  {counter.rows:,} rows", "dim"))
+    if counter.done:
+        line.append(Piece(f"  {_rate(rate)}", "dim"))
+        if counter.total and counter.done < counter.total:
+            line.append(Piece(f"  {duration((counter.total - counter.done) / rate)} left", "dim"))
+    return line
+
+
+def _shortened(lines: list[Line], room: int) -> list[Line]:
+    if len(lines) <= room:
+        return lines
+    return [*lines[: max(0, room - 1)], [Piece(f"  … {len(lines) - room + 1} more lines", "dim")]]
+
+
+def _counts(run: Run) -> str:
+    counts = run.counts
+    words = (("ok", "done"), ("failed", "failed"), ("skipped", "skipped"))
+    return ", ".join(f"{counts[name]:,} {word}" for name, word in words if counts[name])
+
+
+def tally(step: EndedStep) -> str:
+    """What is worth saying about a step besides its time: iterations, failures, attempts."""
+    said = []
+    if step.counter is not None:
+        count = step.counter.done if step.counter.total is None else step.counter.total
+        said.append(f"{count} {_word(count, step.counter.unit)}")
+        if step.counter.failed:
+            said.append(f"{step.counter.failed} failed")
+    if step.attempts > 1:
+        said.append(f"{step.attempts} attempts")
+    return ", ".join(said)
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: `77 ms`, `1.2 s`, `2 min 5 s`, `1 h 3 min`."""
+    if seconds < 1:
+        return f"{int(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 60:.1f}/min"
+
+
+def _word(number: int, word: str) -> str:
+    return word if number == 1 else f"{word}s"

@@ -163,4 +163,5 @@ def test_who_waits_takes_over_when_the_first_is_killed(scene: Scene) -> None:
 
 def test_nothing_is_left_of_a_run_that_has_ended(scene: Scene) -> None:
     scene.home.json("run", chain(scene), "--key", "daily")
-    assert list((scene.home.path / "running").iterdir()) == []
+    locks = scene.home.path / "running"
+    assert {file.name: file.stat().st_size for file in locks.iterdir()} == {"executions.lock": 0, "keys.lock": 0}

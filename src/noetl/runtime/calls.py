@@ -68,6 +68,7 @@ class Calls:
         self._cancel = cancel
         self._on_done = on_done
         self._waiting: dict[tuple[int, int], asyncio.Task[None]] = {}
+        self._again: set[tuple[int, int]] = set()
 
     async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
         """What is to be called, or the outcome of a call that cannot be made."""
@@ -93,10 +94,18 @@ class Calls:
         """Wait for what a suspended command waits for, unless that is done already."""
         name = (execution_id, command_id)
         if name in self._waiting:
+            self._again.add(name)  # that may be for the call before this one, and nearly through
             return
-        task = asyncio.create_task(self._see_through(execution_id, command_id, on_fault))
-        self._waiting[name] = task
-        task.add_done_callback(lambda _: self._waiting.pop(name, None))
+
+        def done(task: asyncio.Task[None]) -> None:
+            del self._waiting[name]
+            if name in self._again:
+                self._again.discard(name)
+                if not task.cancelled():
+                    self.begin(execution_id, command_id, on_fault)
+
+        self._waiting[name] = asyncio.create_task(self._see_through(execution_id, command_id, on_fault))
+        self._waiting[name].add_done_callback(done)
 
     async def settle(self) -> None:
         """Return when something that is waited for has ended; at once, when nothing is."""
@@ -111,6 +120,7 @@ class Calls:
     async def close(self) -> None:
         """Stop waiting. Whoever takes the executions up will wait again."""
         waiting = list(self._waiting.values())
+        self._again.clear()
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -134,11 +144,10 @@ class Calls:
         command, pause = execution.control.commands.get(command_id), execution.pauses.get(command_id)
         if command is None or pause is None or not command.suspended or command.child is None:
             return
-        new = not await self._exists(command.child)
-        if new and execution.control.ended is not None:
+        if execution.control.ended is not None and not await self._exists(command.child):
             outcome, waited = failed("unknown", "CANCELLED", "the execution had ended before it was called"), 0.0
         else:
-            outcome, waited = await self._outcome(execution, command.child, pause, new)
+            outcome, waited = await self._outcome(execution, command.child, pause)
         taken = await self._go_on(execution_id, command_id, pause, outcome, waited)
         await self._on_done(execution_id, taken)
 
@@ -151,14 +160,14 @@ class Calls:
         report = Report(command_id=command_id, result=result, error=outcome.error, detail=detail)
         return await self._driver.report(execution_id, report)
 
-    async def _outcome(self, execution: Execution, child: int, pause: Json, new: bool) -> tuple[Outcome, float]:
+    async def _outcome(self, execution: Execution, child: int, pause: Json) -> tuple[Outcome, float]:
         call = pause["call"]
         since = parse_time(pause["suspended_at"])
         try:
             entry = await find_document(self._catalog, self._tenant_id, call["path"], call["version"])
             await self._start(execution, child, entry, call)
-            if new and (await self._driver.latest(execution.control.execution_id)).control.ended is not None:
-                await self._cancel(child, "the execution that called it has ended")  # who cancelled that missed this
+            if (await self._driver.latest(execution.control.execution_id)).cascaded:
+                await self._cancel(child, "the execution that called it was cancelled")  # before there was a child
             ended = await self._ended(child, _seconds(call) - self._since(since))
         except (InvalidInput, KindUnavailable) as error:
             return failed("unknown", "CHILD_FAILED", str(error)), self._since(since)

@@ -241,11 +241,15 @@ class Driver:
                 lambda found: found.engine.abandon(found.control, command_id, worker_id, self._known(found)),
             )
 
-    async def cancel(self, execution_id: int, reason: str, *, principal: str | None = None) -> bool:
-        """End an execution from outside; False if it has ended already."""
+    async def cancel(
+        self, execution_id: int, reason: str, *, principal: str | None = None, cascade: bool = False
+    ) -> bool:
+        """End an execution from outside; False if it has ended already. With `cascade` it calls nobody any more."""
         async with self._line(execution_id):
             return await self._change(
-                execution_id, lambda found: found.engine.cancel(found.control, reason, self._known(found)), principal
+                execution_id,
+                lambda found: found.engine.cancel(found.control, reason, self._known(found), cascade=cascade),
+                principal,
             )
 
     async def finalize(self, execution_id: int, status: str, text: str, *, principal: str | None = None) -> bool:

@@ -41,6 +41,8 @@ class Execution:
         self.items: dict[str, Sequence[Any]] = {}
         self.iterations: dict[str, Iterations] = {}
         self.results: dict[str, Any] = {}
+        self.cascaded = False
+        """It was cancelled together with all it has called, and will have called."""
         self.sealed: Seal | None = None
         """What its own stream vouches for of its telemetry."""
 
@@ -60,6 +62,8 @@ class Execution:
             case "loop.opened":
                 self.items[step] = payload.get("items", [])
                 self.iterations[step] = Iterations()
+            case "playbook.cancelled":
+                self.cascaded = payload.get("cascade", False)
             case "stream.sealed":
                 self._note_seal(event, payload)
             case "loop.done":

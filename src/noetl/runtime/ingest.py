@@ -245,7 +245,7 @@ class Ingest:
                     raise Unavailable(
                         f"execution {execution_id} is being worked on here", hint="push again when it has ended"
                     )
-                holding.callback(held.release, done=True)
+                holding.callback(held.release)
             yield
 
     async def _answer(self, request: _Request, status: str, written: int) -> BatchTaken:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.errors import Unavailable
-from noetl.runtime.embedded.hold import hold
+from noetl.runtime.embedded.hold import hold, take
 from tests.scribe import START
-
-
-def held(directory: Path) -> set[str]:
-    return {file.name for file in directory.iterdir()}
 
 
 async def settled() -> None:
@@ -38,13 +38,47 @@ async def test_the_second_waits_until_the_first_lets_go(tmp_path: Path) -> None:
         assert not waiting.done()
     clock.advance(60)
     assert await waiting == "held"
-    assert held(tmp_path / "running") == set()
 
 
 async def test_names_do_not_disturb_each_other(tmp_path: Path) -> None:
     clock = VirtualClock(START)
-    async with hold(tmp_path, "7", clock, pytest.fail), hold(tmp_path, "8", clock, pytest.fail):
-        assert held(tmp_path) == {"7", "8"}
+    names = ["7", "8", str(2**62), "key-a", "key-b"]
+    async with contextlib.AsyncExitStack() as held:
+        for name in names:
+            await held.enter_async_context(hold(tmp_path, name, clock, pytest.fail))
+        assert [take(tmp_path, name) for name in names] == [None] * 5
+    names_of_files = os.listdir(tmp_path)  # noqa: PTH208
+    assert sorted(names_of_files) == ["executions.lock", "keys.lock"]
+
+
+_HOLDER = """
+import sys
+from pathlib import Path
+from noetl.runtime.embedded.hold import take
+held = [take(Path(sys.argv[1]), name) for name in sys.argv[2:]]
+print("held" if all(held) else "refused", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_another_process_is_kept_off_until_it_is_killed(tmp_path: Path) -> None:
+    def holder(*names: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", _HOLDER, tmp_path, *names], stdin=pipe, stdout=pipe, text=True)
+
+    with holder("7", "8") as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert take(tmp_path, "7") is None
+        mine = take(tmp_path, "9")
+        assert mine is not None
+        with holder("9") as third:
+            assert third.communicate()[0] == "refused\n"
+        mine.release()
+        other.kill()
+    again = take(tmp_path, "7")
+    assert again is not None
+    again.release()
 
 
 async def test_whoever_fails_lets_go(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ async def test_what_is_being_worked_on_here_is_not_continued_from_outside(
     assert held is not None
     with pytest.raises(Unavailable, match=f"execution {EXECUTION} is being worked on here"):
         await other.take(await parts_of(source, tmp_path))
-    held.release(done=True)
+    held.release()
     assert (await other.take(await parts_of(source, tmp_path))).written == 1
 
 

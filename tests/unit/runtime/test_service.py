@@ -50,9 +50,11 @@ async def ended(service: Service, execution_id: str) -> str:
     return events[-1]
 
 
-def locks(shop: Workshop) -> set[str]:
-    directory = shop.scratch / "running"
-    return {file.name for file in directory.iterdir()} if directory.exists() else set()
+def is_held(shop: Workshop, execution_id: str) -> bool:
+    free = take(shop.scratch / "running", execution_id)
+    if free is not None:
+        free.release()
+    return free is None
 
 
 async def left_running(shop: Workshop, gate: Gate, **more: Any) -> str:
@@ -74,7 +76,7 @@ async def test_what_was_left_running_goes_on(either: Workshop) -> None:
         service = await services.of("default", "default")
         assert await ended(service, execution_id) == "playbook.completed"
     assert gate.calls == ["a", "a", "b"]
-    assert locks(either) == set()
+    assert not is_held(either, execution_id)
     await either.prove()
 
 
@@ -85,7 +87,7 @@ async def test_what_another_process_works_on_stays_its_own(shop: Workshop) -> No
     assert held is not None
     async with serving(shop, gate) as services:
         assert await services.take_up() == 0
-        held.release(done=False)
+        held.release()
         assert await services.take_up() == 1
         assert take(shop.scratch / "running", execution_id) is None
         gate.open.set()
@@ -98,10 +100,10 @@ async def test_an_execution_is_held_from_its_beginning_to_its_end(shop: Workshop
     async with serving(shop, gate) as services:
         service = await services.of("default", "default")
         execution_id = (await service.execute(ExecuteRequest(path="t"), "ada")).execution_id
-        assert locks(shop) == {execution_id}
+        assert is_held(shop, execution_id)
         gate.open.set()
         await ended(service, execution_id)
-        assert locks(shop) == set()
+        assert not is_held(shop, execution_id)
 
 
 async def test_there_is_a_limit_to_what_runs_at_once(shop: Workshop) -> None:
@@ -213,7 +215,7 @@ async def test_what_another_process_has_ended_is_let_go(shop: Workshop) -> None:
         execution_id = (await service.execute(ExecuteRequest(path="t"), "ada")).execution_id
         assert await shop.driver().cancel(int(execution_id), "elsewhere")
         await service.tidy()
-        assert locks(shop) == set()
+        assert not is_held(shop, execution_id)
         gate.open.set()
 
 
@@ -226,14 +228,17 @@ class TestHoldings:
         mine.release(7)
         mine.release(7)
         assert others.take(7)
+        others.close()
 
-    def test_what_is_not_done_keeps_its_file_for_those_who_wait(self, tmp_path: Path) -> None:
-        mine = Holdings(tmp_path, 5)
+    def test_closing_lets_go_of_everything(self, tmp_path: Path) -> None:
+        mine, others = Holdings(tmp_path, 5), Holdings(tmp_path, 5)
         mine.take(7)
+        mine.take(8)
         mine.close()
-        assert (tmp_path / "7").exists()
         assert len(mine) == 0
-        assert Holdings(tmp_path, 5).take(7)
+        assert others.take(7)
+        assert others.take(8)
+        others.close()
 
 
 class TestTogether:

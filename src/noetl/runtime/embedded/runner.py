@@ -249,7 +249,8 @@ async def cancel_tree(
     principal: str | None = None,
 ) -> list[int]:
     """End an execution and, with `cascade`, all its descendants; the ids of those that were still running."""
-    cancelled = [execution_id] if await driver.cancel(execution_id, reason, principal=principal) else []
+    ended = await driver.cancel(execution_id, reason, principal=principal, cascade=cascade)
+    cancelled = [execution_id] if ended else []
     if not cascade:
         return cancelled
     await embedded.projector.catch_up(snapshots=False)

@@ -29,7 +29,7 @@ class Holdings:
         return list(self._held)
 
     def check_room(self) -> None:
-        """Raises Unavailable when as many are held as there may be. Each costs an open file."""
+        """Raises Unavailable when as many are held as there may be. Each costs memory."""
         if len(self._held) >= self._most:
             raise Unavailable(
                 f"{len(self._held)} executions are under way, and this server takes no more",
@@ -47,18 +47,12 @@ class Holdings:
         return True
 
     def release(self, execution_id: int) -> None:
-        """It has ended: whoever waited for it may look."""
+        """It has ended, or somebody else may go on with it."""
         held = self._held.pop(execution_id, None)
         if held is not None:
-            held.release(done=True)
-
-    def give_back(self, execution_id: int) -> None:
-        """Leave an execution that has not ended to somebody else."""
-        held = self._held.pop(execution_id, None)
-        if held is not None:
-            held.release(done=False)
+            held.release()
 
     def close(self) -> None:
         """Let go of everything, ended or not, for the next process."""
         while self._held:
-            self._held.popitem()[1].release(done=False)
+            self._held.popitem()[1].release()

@@ -137,7 +137,7 @@ class Service:
                 await self._runner.resume(execution_id)
                 return True
         except BaseException:
-            self._holdings.give_back(execution_id)
+            self._holdings.release(execution_id)
             raise
         self._holdings.release(execution_id)
         return False

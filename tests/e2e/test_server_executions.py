@@ -100,6 +100,30 @@ def test_a_playbook_pages_through_its_own_log(home: Home) -> None:
     assert counted == {"pages": 2, "first": "playbook.initialized", "events": 3}
 
 
+WHO_AM_I = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: who, path: who}
+workload: {from_default: "{{ catalog_id }} at {{ server_url }}"}
+workflow:
+  - step: ask
+    tool: {kind: http, url: "{{ server_url }}/api/catalog/{{ catalog_id }}"}
+    set: {ctx.by_the_engine: "{{ catalog_id }} at {{ server_url }}"}
+    next: {arcs: [{step: tell}]}
+  - step: tell
+    tool: {kind: noop, result: {path: "{{ ask.data.path }}", said: ["{{ from_default }}", "{{ ctx.by_the_engine }}"]}}
+"""
+
+
+def test_a_playbook_knows_what_it_is_and_where_it_runs(home: Home) -> None:
+    with serving(home) as server:
+        entry = server.register(WHO_AM_I)
+        execution_id = server.start("who")
+        assert server.ended(execution_id) == "playbook.completed"
+        value = server.get(f"/result/{execution_id}/tell")["value"]
+        assert value == {"path": "who", "said": [f"{entry['catalog_id']} at {server.url}"] * 2}
+
+
 def test_a_killed_server_goes_on_when_it_is_started_again(scene: Scene) -> None:
     text = chain(scene).read_text()
     with serving(scene.home) as server:

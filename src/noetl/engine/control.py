@@ -64,8 +64,8 @@ class CommandState(msgspec.Struct):
     index: int | None = None
     child: int | None = None
     suspended: bool = False
-    delivery: int = 0
-    """How often it was handed out anew. Whoever had it before that is not heard any more."""
+    stage: int = 0
+    """How often it was suspended or resumed. Whoever had it before that has nothing to say any more."""
 
 
 class LoopState(msgspec.Struct):
@@ -110,6 +110,7 @@ class Control(msgspec.Struct, kw_only=True):
     loops: dict[str, LoopState] = {}
     parent_execution_id: int | None = None
     root_execution_id: int | None = None
+    catalog_id: str | None = None
     depth: int = 0
     """How many calls lie between this execution and the one at the root of its tree."""
     authority: Json = {}

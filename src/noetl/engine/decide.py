@@ -30,8 +30,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     set: Json = {}
     worker_id: str = ""
     detail: Json = {}
-    delivery: int | None = None
-    """Which delivery of the command this is about; None where it was not delivered to anybody."""
+    stage: int | None = None
+    """How far the command had come when its worker got it; None where it is nobody's."""
 
 
 class Suspension(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     state: Json | None = None
     """The pipeline, to be gone on with; None when the call is all there is, and its outcome that of the command."""
     worker_id: str = ""
-    delivery: int | None = None
+    stage: int | None = None
 
 
 class Engine:
@@ -138,12 +138,15 @@ class Engine:
                  status="ABANDONED", meta={"worker_id": worker_id})  # fmt: skip
         return turn.facts
 
-    def cancel(self, control: Control, reason: str, known: Known) -> list[Fact]:
+    def cancel(self, control: Control, reason: str, known: Known, *, cascade: bool = False) -> list[Fact]:
         """End an execution from outside. Commands in flight are left to finish; nothing of them is routed."""
         if control.ended is not None:
             return []
         turn = self._turn(control, known)
-        turn.say("playbook.cancelled", "playbook", payload={**turn.ending(), "reason": reason}, status="CANCELLED")
+        payload: Json = {**turn.ending(), "reason": reason}
+        if cascade:
+            payload["cascade"] = True  # for whoever starts what it has called, and did not know yet
+        turn.say("playbook.cancelled", "playbook", payload=payload, status="CANCELLED")
         return turn.facts
 
     def finalize(self, control: Control, status: str, text: str, known: Known) -> list[Fact]:
@@ -173,9 +176,9 @@ class Engine:
 
 
 def awaited(control: Control, said: Report | Suspension) -> CommandState | None:
-    """The command that this is about, if it is in flight and was not handed to somebody else since."""
+    """The command that this is about, if it is in flight, and has not come further since in somebody else's hands."""
     command = control.commands.get(said.command_id)
-    if command is None or said.delivery not in (None, command.delivery):
+    if command is None or said.stage not in (None, command.stage):
         return None
     return command
 

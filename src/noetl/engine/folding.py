@@ -54,6 +54,8 @@ def _initialized(control: Control, event: Happened) -> None:
     control.parent_execution_id = event.payload.get("parent_execution_id")
     control.root_execution_id = event.payload.get("root_execution_id")
     control.depth = event.payload.get("depth", 0)
+    catalog_id = event.payload.get("document", {}).get("catalog_id")
+    control.catalog_id = None if catalog_id is None else str(catalog_id)
     control.authority = event.payload.get("authority", {})
 
 
@@ -171,17 +173,14 @@ def _command_ended(control: Control, event: Happened) -> None:
 def _suspended(control: Control, event: Happened) -> None:
     command = control.commands[event.command_id or 0]
     command.suspended = True
-    command.delivery += 1
+    command.stage += 1
     command.child = event.payload.get("child_execution_id")
 
 
 def _resumed(control: Control, event: Happened) -> None:
-    control.commands[event.command_id or 0].suspended = False
-    _abandoned(control, event)
-
-
-def _abandoned(control: Control, event: Happened) -> None:
-    control.commands[event.command_id or 0].delivery += 1
+    command = control.commands[event.command_id or 0]
+    command.suspended = False
+    command.stage += 1
 
 
 def _patched(control: Control, event: Happened) -> None:
@@ -227,7 +226,6 @@ _HANDLERS: dict[str, Callable[[Control, Happened], None]] = {
     "command.cancelled": _command_ended,
     "command.suspended": _suspended,
     "command.resumed": _resumed,
-    "command.abandoned": _abandoned,
     "ctx.patched": _patched,
     **dict.fromkeys(TERMINAL_TYPES, _ended),
 }

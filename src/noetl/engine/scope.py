@@ -31,7 +31,6 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     results: Mapping[str, Any] = {}
     """Results by step that are too large for control state, for the names that templates use."""
     env: Mapping[str, str] = {}
-    catalog_id: str | None = None
     server_url: str | None = None
     items: Mapping[str, Sequence[Any]] = {}
     """The collections of loops in flight, by step."""
@@ -179,7 +178,7 @@ def _identity(control: Control, known: Known) -> Json:
     own = str(control.execution_id)
     identity: Json = {
         "execution_id": own,
-        "catalog_id": known.catalog_id,
+        "catalog_id": control.catalog_id,
         "job": {"uuid": own, "execution_id": own, "id": own},
         "parent_execution_id": None if control.parent_execution_id is None else str(control.parent_execution_id),
     }

@@ -33,8 +33,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     issued: Issued
     work: Work
     lease: Lease
-    delivery: int = 0
-    """The how manieth time it was handed out; who has an earlier one is not heard any more."""
+    stage: int = 0
+    """How far it has come; once it has come further, in whosever hands, this claim is worth nothing."""
     ended: bool = False
     """Its execution was over before it was begun: there is nothing to do but to say so."""
 
@@ -62,8 +62,8 @@ class ControlPlane:
         if work is None:
             await self._leases.release(lease)
             return None
-        delivery = execution.control.commands[issued.command_id].delivery
-        return Claim(issued=issued, work=work, lease=lease, delivery=delivery, ended=execution.ended is not None)
+        stage = execution.control.commands[issued.command_id].stage
+        return Claim(issued=issued, work=work, lease=lease, stage=stage, ended=execution.ended is not None)
 
     async def result(self, execution_id: int, step: str, reference: Json) -> Any:
         """The whole result of a step that a command refers to. Raises NotFound, IntegrityMismatch."""
@@ -84,7 +84,7 @@ class ControlPlane:
     async def report(self, claim: Claim, report: Report) -> bool:
         """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
         await self._own(claim)
-        report = msgspec.structs.replace(report, delivery=claim.delivery)
+        report = msgspec.structs.replace(report, stage=claim.stage)
         taken = await self._driver.report(claim.issued.execution_id, report)
         await self._let_go(claim)
         return taken
@@ -92,7 +92,7 @@ class ControlPlane:
     async def suspend(self, claim: Claim, wait: Suspension) -> int | None:
         """The command waits for the execution whose id is returned; None if it is not awaited any more."""
         await self._own(claim)
-        wait = msgspec.structs.replace(wait, delivery=claim.delivery)
+        wait = msgspec.structs.replace(wait, stage=claim.stage)
         child = await self._driver.suspend(claim.issued.execution_id, wait)
         await self._let_go(claim)
         return child
@@ -123,9 +123,11 @@ def lease_name(issued: Issued) -> str:
 def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:
     command = execution.control.commands.get(command_id)
     payload = execution.commands.get(command_id)
+    pause = execution.pauses.get(command_id, {})
     if command is None or command.suspended or payload is None:
         return None  # ended in the meantime, or waiting: a late delivery has nothing to do
-    pause = execution.pauses.get(command_id, {})
+    if pause and "outcome" not in pause:
+        return None  # what it waits for is just being written down, and it will be delivered then
     return Work(
         tenant=origin.tenant_id,
         project=origin.project_id,
@@ -139,6 +141,8 @@ def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | No
         length=len(execution.items.get(command.step, [])),
         root_execution_id=execution.control.root_execution_id,
         depth=execution.control.depth,
+        catalog_id=execution.control.catalog_id,
+        server_url=origin.server_url,
         document=execution.digest,
         authority=Authority.read(execution.control.authority),
         item=payload.get("item"),

@@ -436,12 +436,19 @@ class Driver:
             results=execution.results,
             items=execution.items,
             env=self._env,
+            server_url=self._origin.server_url,
             loop_results=None if report is None else execution.loop_results(report),
         )
 
     def _opening(self, request: Request, playbook: Playbook, ref: PayloadRef, execution_id: int) -> Json:
         own = str(execution_id)
-        identity: Json = {"execution_id": own, "job": {"uuid": own, "execution_id": own, "id": own}}
+        identity: Json = {
+            "execution_id": own,
+            "catalog_id": None if request.catalog_id is None else str(request.catalog_id),
+            "job": {"uuid": own, "execution_id": own, "id": own},
+        }
+        if self._origin.server_url is not None:
+            identity["server_url"] = self._origin.server_url
         host = Host(now=format_time(self._clock.now()))
         workload, seeds = workload_of(playbook, request.workload, identity, host, self._env)
         return {

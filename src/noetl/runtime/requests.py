@@ -19,6 +19,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     principal: str = "local"
     producer: str = "noetl://tenant/default"
     home: Json = {}
+    server_url: str | None = None
+    """Where the API is to be found, for playbooks that ask it; not known in local runs."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

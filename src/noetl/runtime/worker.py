@@ -50,6 +50,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     item: Any = None
     context: Json = {}
     root_execution_id: int | None = None
+    catalog_id: str | None = None
+    server_url: str | None = None
     document: str = ""
     """The digest of the document, which tells versions of a playbook apart."""
     authority: Authority = EVERYTHING
@@ -270,11 +272,13 @@ def _context_of(work: Work, asked: RunTask) -> Json:
 def _identity(work: Work) -> Json:
     own = str(work.execution_id)
     parent = None if work.parent_execution_id is None else str(work.parent_execution_id)
-    return {
+    found: Json = {
         "execution_id": own,
+        "catalog_id": work.catalog_id,
         "job": {"uuid": own, "execution_id": own, "id": own},
         "parent_execution_id": parent,
     }
+    return found if work.server_url is None else {**found, "server_url": work.server_url}
 
 
 def _iteration(work: Work, iterator: str) -> Json:

@@ -28,8 +28,8 @@ def read(expression: str, scope: Scope) -> Any:
 class TestLookup:
     def test_identity_names_are_never_shadowed(self) -> None:
         taken = dict.fromkeys(("execution_id", "job", "catalog_id", "parent_execution_id"), "mine")
-        state = control(ctx=taken, workload=taken, steps={name: ended("step") for name in taken})
-        scope = Scope(state, Known(now=NOW, catalog_id="5"))
+        steps = {name: ended("step") for name in taken}
+        scope = Scope(control(ctx=taken, workload=taken, steps=steps, catalog_id="5"), Known(now=NOW))
         assert read("[execution_id, catalog_id, parent_execution_id]", scope) == ["77", "5", None]
         assert read("[job.uuid, job.execution_id, job.id]", scope) == ["77", "77", "77"]
 

@@ -33,6 +33,7 @@ __all__ = ["command"]
 @click.option("--file", "file", metavar="FILE", help="Go on with the repaired playbook of this file.")
 @click.option("--latest", is_flag=True, help="Go on with the latest version in the catalog.")
 @click.option("--force", is_flag=True, help="Also if the execution is still running; it is left alone.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every event as a line.")
 @common
 def command(
     execution: str,
@@ -42,6 +43,7 @@ def command(
     file: str | None,
     latest: bool,
     force: bool,
+    verbose: bool,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
@@ -57,7 +59,7 @@ def command(
         raise InvalidInput("--file and --latest are two playbooks", hint="choose one of them")
     wanted = _Wanted(
         execution_id=execution_id_of(execution), step=step, workload=given_workload(assignments, None), key=key,
-        source=None if file is None else _source_in(file), latest=latest, force=force,
+        source=None if file is None else _source_in(file), latest=latest, force=force, verbose=verbose,
     )  # fmt: skip
     return run_async(_retry(wanted, home, tenant, as_json))
 
@@ -72,6 +74,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     source: Source | None
     latest: bool
     force: bool
+    verbose: bool
 
 
 async def _retry(wanted: _Wanted, home: Path | None, tenant: str | None, as_json: bool) -> int:
@@ -91,7 +94,7 @@ async def _retry(wanted: _Wanted, home: Path | None, tenant: str | None, as_json
             return await runner.start(request)
 
         async with only_one_with(wanted.key, embedded, settings, place.path):
-            return await execute(embedded, settings, place.path, begin, as_json)
+            return await execute(embedded, settings, place.path, begin, as_json, verbose=wanted.verbose)
 
 
 async def _asked(wanted: _Wanted, embedded: Embedded, runner: Runner, tenant_id: str) -> Retry:

@@ -57,6 +57,7 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     directory: Path
     slots: int
+    server_url: str | None = None
     most_running: int = 10_000
     registry: Callable[[], Registry] | None = None
 

@@ -50,7 +50,8 @@ class Services:
                 if self._closing:
                     raise Unavailable("this server is going down", hint="try again in a moment")
                 embedded = msgspec.structs.replace(self.embedded, payloads=self.embedded.payloads.of_tenant(tenant_id))
-                origin = origin_of(self.settings, tenant_id, organization_id)
+                own = origin_of(self.settings, tenant_id, organization_id)
+                origin = msgspec.structs.replace(own, server_url=self.place.server_url)
                 self._services[name] = await self._opened.enter_async_context(
                     open_service(embedded, origin, self.place, self._freshness)
                 )

@@ -90,7 +90,7 @@ def source_of(playbook: Runnable) -> Source | Reference:
     if text is not None:
         return _valid(text, name, "file")
     if isinstance(playbook, PathLike):
-        raise NotFound(f"there is no file {name}")
+        raise _no_file(Path(playbook))
     return reference_of(name)
 
 
@@ -164,8 +164,22 @@ def read_text(name: str) -> str | None:
     if path.is_dir():
         raise InvalidInput(f"{name} is a directory", hint="name one file, or a catalog path")
     if path.suffix in _ENDINGS:
-        raise NotFound(f"there is no file {name}")
+        raise _no_file(path)
     return None
+
+
+def _no_file(path: Path) -> NotFound:
+    import difflib
+
+    there = (
+        sorted(file.name for file in path.parent.glob("*") if file.suffix in _ENDINGS) if path.parent.is_dir() else []
+    )
+    stems = {Path(name).stem: name for name in reversed(there)}
+    near = difflib.get_close_matches(path.stem, stems, n=1)
+    if near:
+        return NotFound(f"there is no file {path}", hint=f"did you mean {path.with_name(stems[near[0]])}?")
+    found = f"{path.parent} has {', '.join(there[:10])}" if there else "name a file, or a path of the catalog"
+    return NotFound(f"there is no file {path}", hint=found)
 
 
 def _valid(text: str, file: str, origin: str) -> Source:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noetl.api.failures import PlaybookWarning
-from noetl.api.sources import Reference, Source, reference_of, source_of
+from noetl.api.sources import Reference, Source, read_text, reference_of, source_of
 from noetl.errors import InvalidDocument, InvalidInput, NotFound
 from noetl.playbook.document import Playbook
 from tests.unit.api.books import HEAD, HELLO
@@ -77,6 +77,22 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     for absent in ("absent.yaml", tmp_path / "absent"):
         with pytest.raises(NotFound, match="there is no file"):
             source_of(absent)
+
+
+@pytest.mark.parametrize(
+    ("files", "hint"),
+    [
+        (["order.yaml", "shop.yml", "notes.txt"], "did you mean {place}/order.yaml?"),
+        (["one.yaml", "two.yaml"], "{place} has one.yaml, two.yaml"),
+        ([], "name a file, or a path of the catalog"),
+    ],
+)
+def test_the_file_that_was_meant_is_suggested(tmp_path: Path, files: list[str], hint: str) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    with pytest.raises(NotFound) as missing:
+        read_text(str(tmp_path / "orders.yaml"))
+    assert missing.value.hint == hint.format(place=tmp_path)
 
 
 def test_a_directory_and_a_number_are_refused(tmp_path: Path) -> None:

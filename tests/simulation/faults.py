@@ -200,6 +200,10 @@ class FaultyProjections:
             await hook()
         return await self._inner.load(root, surface=surface, ids=ids)
 
+    async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
+        """As the store does."""
+        return await self._inner.page(root, surface, after=after, limit=limit)
+
     async def query(
         self,
         surface: str,

@@ -20,10 +20,10 @@ from tests.simulation.running import perform, write
 from tests.simulation.shrink import shrink
 from tests.simulation.world import Adapter, Violation, World, require
 
-__all__ = ["ADAPTERS", "Outcome", "execute", "report"]
+__all__ = ["ADAPTERS", "FAILURES", "Outcome", "execute", "kind_of", "report", "scratch_directory"]
 
 ADAPTERS: tuple[Adapter, ...] = ("memory", "sqlite")
-_FAILURES = Path(__file__).parents[2] / "build" / "simulation"
+FAILURES = Path(__file__).parents[2] / "build" / "simulation"
 _SHM = Path("/dev/shm")
 _TELLING = 40
 
@@ -45,15 +45,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def execute(actions: Sequence[Action], adapter: Adapter) -> Outcome:
     """Run the actions in order, then let every script end, then check everything."""
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         return asyncio.run(_execute(actions, adapter, scratch))
 
 
-def report(actions: Sequence[Action], outcome: Outcome, name: str, folder: Path = _FAILURES) -> str:
+def report(actions: Sequence[Action], outcome: Outcome, name: str, folder: Path = FAILURES) -> str:
     """Save the action file of a failed run, and a shorter one that fails too; say how to replay them."""
     whole = save(list(actions), folder / f"{name}-{outcome.adapter}.json")
-    kind = _kind(outcome)
-    shorter = shrink(list(actions), lambda fewer: _kind(execute(fewer, outcome.adapter)) == kind)
+    kind = kind_of(outcome)
+    shorter = shrink(list(actions), lambda fewer: kind_of(execute(fewer, outcome.adapter)) == kind)
     small = save(shorter, folder / f"{name}-{outcome.adapter}-small.json")
     again = execute(shorter, outcome.adapter)
     return (
@@ -64,7 +64,7 @@ def report(actions: Sequence[Action], outcome: Outcome, name: str, folder: Path 
     )
 
 
-def _kind(outcome: Outcome) -> str:
+def kind_of(outcome: Outcome) -> str:
     """What went wrong, without where and with which numbers."""
     what = (outcome.failure or "").partition(": ")[2]
     return re.sub(r"\d+", "#", what)[:_TELLING]
@@ -106,7 +106,7 @@ async def _settle(world: World) -> None:
 
 
 @contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_directory() -> Iterator[Path]:
     """A directory in memory where there is one: what survives a power cut is simulated, not asked of a disk."""
     path = Path(tempfile.mkdtemp(prefix="noetl-simulation-", dir=_SHM if _SHM.is_dir() else None))
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from tests.simulation.actions import Action
+from typing import TypeVar
 
 __all__ = ["shrink"]
 
+T = TypeVar("T")
 
-def shrink(actions: list[Action], fails: Callable[[list[Action]], bool], *, tries: int = 200) -> list[Action]:
+
+def shrink(actions: list[T], fails: Callable[[list[T]], bool], *, tries: int = 200) -> list[T]:
     """Take actions away, in ever smaller pieces, as long as the rest still fails and the tries last."""
     piece = len(actions) // 2
     while piece and tries:

@@ -114,10 +114,13 @@ class Engine:
                  large=("call", "state"), **own)  # fmt: skip
         return turn.facts
 
-    def resume(self, control: Control, command_id: int, outcome: Json, known: Known) -> list[Fact]:
-        """What a command waited for has ended with this outcome, and a worker can go on with it."""
+    def resume(self, control: Control, command_id: int, child: int, outcome: Json, known: Known) -> list[Fact]:
+        """The execution that a command waits for has ended with this outcome, and a worker can go on with it.
+
+        Nothing, if it does not wait, or waits for another one by now.
+        """
         command = control.commands.get(command_id)
-        if command is None or not command.suspended:
+        if command is None or not command.suspended or command.child != child:
             return []
         turn = self._turn(control, known)
         own: Json = {"command_id": command_id, "aggregate_type": "command"}

@@ -154,7 +154,7 @@ class Calls:
     async def _go_on(self, execution_id: int, command_id: int, pause: Json, outcome: Outcome, waited: float) -> bool:
         if pause.get("state") is not None:
             said: Json = {"result": outcome.result, "error": outcome.error, "waited": waited}
-            return await self._driver.wake(execution_id, command_id, said)
+            return await self._driver.wake(execution_id, command_id, pause["child_execution_id"], said)
         result = outcome.result if outcome.error is None else error_view(outcome.result, outcome.error)
         detail: Json = {"output": {"meta": {"attempt": 1, "duration_ms": int(waited * 1000)}}}
         report = Report(command_id=command_id, result=result, error=outcome.error, detail=detail)

@@ -226,11 +226,12 @@ class Driver:
             command = (await self._current(execution_id)).control.commands.get(wait.command_id)
         return command.child if command is not None and command.suspended else None
 
-    async def wake(self, execution_id: int, command_id: int, outcome: Json) -> bool:
-        """What a command waited for has ended; False if it waited no more."""
+    async def wake(self, execution_id: int, command_id: int, child: int, outcome: Json) -> bool:
+        """The child that a command waited for has ended; False if it waits for that no more."""
         async with self._line(execution_id):
             return await self._change(
-                execution_id, lambda found: found.engine.resume(found.control, command_id, outcome, self._known(found))
+                execution_id,
+                lambda found: found.engine.resume(found.control, command_id, child, outcome, self._known(found)),
             )
 
     async def abandon(self, execution_id: int, command_id: int, worker_id: str) -> bool:

@@ -18,7 +18,7 @@ from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
 from noetl.adapters.sqlite.projections import SqliteProjectionStore
 from noetl.adapters.sqlite.tokens import SqliteTokens
-from noetl.errors import NotFound
+from noetl.errors import InvalidSetting, NotFound
 from noetl.kernel.upcast import UpcasterRegistry, default_registry
 from noetl.payloads.store import PayloadStore
 from noetl.ports.catalog import Catalog
@@ -26,6 +26,7 @@ from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
 from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
+from noetl.ports.objects import ObjectStore
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionStore
 from noetl.ports.tokens import Tokens
@@ -83,7 +84,7 @@ async def open_embedded(
         projections = SqliteProjectionStore(database, clock)
         outbox = SqliteOutbox(database, clock)
         registry = default_registry()
-        payloads = PayloadStore(FilesystemObjectStore(home.payloads), settings.tenant.id, settings.tenant.project)
+        payloads = PayloadStore(await _open_objects(home, settings), settings.tenant.id, settings.tenant.project)
         replayer = Replayer(ledger, projections, registry, clock, payloads)
         yield Embedded(
             settings=settings,
@@ -103,3 +104,19 @@ async def open_embedded(
                 ledger, projections, outbox, replayer, registry, snapshot_every=settings.snapshots.every
             ),
         )
+
+
+async def _open_objects(home: Home, settings: Settings) -> ObjectStore:
+    """The store that the settings name, or the directory in the home."""
+    payloads = settings.payloads
+    pairs = [option.partition("=") for option in payloads.options]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise InvalidSetting(f"payloads.options: '{name}' has no value", hint="write it as name=value")
+    if payloads.url is None:
+        if pairs:
+            raise InvalidSetting("payloads.options is set, but not payloads.url", hint="set payloads.url too")
+        return FilesystemObjectStore(home.payloads)
+    from noetl.adapters.objects.urls import open_store
+
+    return await open_store(payloads.url, {name.strip(): value.strip() for name, _, value in pairs})

@@ -267,6 +267,8 @@ def custody(scribe: Scribe) -> list[str]:
     for number, ends in (("01", "2026-06-15T00:00:00.000000Z"), ("02", None)):
         payload = {"name": f"ci-{number}", "roles": ["reader"], "expires_at": ends}
         story.tell("token.created", payload=payload, aggregate_type="token", aggregate_id=number * 8)
-    story.tell("token.revoked", payload={"name": "ci-01", "roles": ["reader"]}, aggregate_type="token", aggregate_id="01" * 8)
+    story.tell(
+        "token.revoked", payload={"name": "ci-01", "roles": ["reader"]}, aggregate_type="token", aggregate_id="01" * 8
+    )
     story.tell("credential.removed", payload={"type": "bearer", "version": 2, "fingerprint": "22" * 16}, **crm)
     return [story.root]

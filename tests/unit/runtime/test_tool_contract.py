@@ -74,6 +74,7 @@ class TestContext:
         own = str(finished.execution_id)
         assert finished.result == {
             "workload": {"w": 2}, "ctx": {"k": 1}, "a": {"n": 5}, "execution_id": own, "parent_execution_id": None,
+            "catalog_id": None,
             "job": {"uuid": own, "execution_id": own, "id": own},
         }  # fmt: skip
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from noetl.errors import Corruption, IntegrityMismatch, NotFound, Unavailable
+from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, NotFound, Unavailable
 from noetl.runtime.home import Home
 from noetl.runtime.wiring import open_embedded
-from noetl.settings import Settings
+from noetl.settings import Payloads, Settings
 from tests.unit.kernel.drafts import STREAM, batch, draft
 
 
@@ -102,3 +102,26 @@ async def test_a_ledger_that_lost_its_end_is_opened_by_nobody(home: Home) -> Non
         with pytest.raises(Corruption, match="but had reached 2"):
             async with open_embedded(home, Settings(), examine=examine):
                 pass
+
+
+async def test_payloads_are_kept_where_the_settings_say(home: Home, tmp_path: Path) -> None:
+    elsewhere = Settings(payloads=Payloads(url=f"file://{tmp_path}/bucket"))
+    async with open_embedded(home, elsewhere, create=True) as embedded:
+        ref = await embedded.payloads.store(b"bytes", media_type="text/plain")
+    assert [path.read_bytes() for path in (tmp_path / "bucket").rglob("*") if path.is_file()] == [b"bytes"]
+    async with open_embedded(home, elsewhere) as embedded:
+        assert await embedded.payloads.fetch(ref) == b"bytes"
+
+
+@pytest.mark.parametrize(
+    ("payloads", "message"),
+    [
+        (Payloads(options=("region=x",)), "payloads.options is set, but not payloads.url"),
+        (Payloads(url="s3://bucket", options=("region",)), "payloads.options: 'region' has no value"),
+        (Payloads(url="s3://bucket", options=("regoin=x",)), "s3://bucket has no option 'regoin'"),
+    ],
+)
+async def test_a_store_that_is_not_described_well(home: Home, payloads: Payloads, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        async with open_embedded(home, Settings(payloads=payloads), create=True):
+            pass

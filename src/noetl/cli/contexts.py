@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -79,12 +77,15 @@ class Contexts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def load(file: Path) -> Contexts:
         """What the file says; a file that is not there says nothing. Raises InvalidSetting."""
         try:
-            text = file.read_text(encoding="utf-8")
-            found = msgspec.convert(tomllib.loads(text), Contexts)
+            data = file.read_bytes()
         except FileNotFoundError:
             return Contexts()
         except OSError as error:
             raise InvalidSetting(f"{file} cannot be read: {error.strerror}", hint="check its permissions") from None
+        import tomllib  # not before there is something to read: every run looks here
+
+        try:
+            found = msgspec.convert(tomllib.loads(data.decode()), Contexts)
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
             raise InvalidSetting(f"{file} does not hold contexts: {error}", hint="mend it, or delete it") from None
         if found.current is not None and found.current not in found.contexts:
@@ -116,6 +117,8 @@ class Contexts(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def save(self, file: Path) -> None:
         """Write them whole or not at all, for nobody else to read."""
+        import tempfile
+
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")

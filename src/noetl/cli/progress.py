@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from noetl.cli.live.board import Board, EndedStep
-from noetl.cli.live.drawing import MARKS, tally
 from noetl.cli.output import note, readable, status_style, unheeded
 
 if TYPE_CHECKING:
     from noetl.cli.faults import Fault
+    from noetl.cli.live.board import Board, EndedStep
     from noetl.kernel.event import Envelope
     from noetl.runtime.embedded.runner import Finished
     from noetl.runtime.notices import Notice
@@ -33,35 +32,32 @@ class Progress:
     """
 
     def __init__(self, *, quiet: bool, verbose: bool = False) -> None:
-        from noetl.cli.live import screen
-
-        self._quiet = quiet
         self._verbose = verbose
-        self._live = not quiet and not verbose and screen.is_possible()
-        self._board = Board()
+        self._board = None if quiet else _new_board()
+        self._live = self._board is not None and not verbose and _is_live_possible()
 
     def shown(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Show the run for as long as this is open."""
+        if self._board is None or not self._live:
+            return contextlib.nullcontext()
         from noetl.cli.live import screen
 
-        return screen.shown(self._board) if self._live else contextlib.nullcontext()
+        return screen.shown(self._board)
 
     def notice(self, events: Sequence[Envelope]) -> None:
         """Show what these events tell."""
-        if self._quiet and not self._verbose:
-            return
         with unheeded():
             for event in events:
                 if self._verbose:
                     _print_event(event)
-                    continue
-                ended = self._board.apply(event)
-                if ended is not None and not self._live:
-                    _print_step(ended)
+                elif self._board is not None:
+                    ended = self._board.apply(event)
+                    if ended is not None and not self._live:
+                        _print_step(ended)
 
     def hear(self, notice: Notice) -> None:
         """Show what a worker says."""
-        if not self._quiet:
+        if self._board is not None:
             self._board.hear(notice)
 
     def conclude(self, document: dict[str, Any], finished: Finished, fault: Fault | None) -> None:
@@ -89,7 +85,21 @@ def _print_result(result: Any, execution_id: str) -> None:
     note(f"… {len(lines) - _MOST_LINES} lines more: noetl result {execution_id}")
 
 
+def _new_board() -> Board:
+    from noetl.cli.live.board import Board  # nothing that scripts should wait for
+
+    return Board()
+
+
+def _is_live_possible() -> bool:
+    from noetl.cli.live import screen
+
+    return screen.is_possible()
+
+
 def _print_step(step: EndedStep) -> None:
+    from noetl.cli.live.drawing import MARKS, tally
+
     mark, colour = MARKS[step.state]
     said = f"{step.took_ms} ms" if step.state != "skipped" else "skipped"
     if more := tally(step):

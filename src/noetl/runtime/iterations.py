@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from array import array
 from collections.abc import AsyncIterator, Iterator
-from tempfile import SpooledTemporaryFile
 from typing import IO, Any, overload
 
 from noetl.engine.scope import LazyResults
@@ -39,6 +38,8 @@ class Iterations(LazyResults):
     def put(self, index: int, value: Any) -> None:
         """Keep the result of an iteration; a second one for the same index takes its place."""
         if self._file is None:
+            from tempfile import SpooledTemporaryFile  # costs a first run 3 ms, and most runs have no loop
+
             self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed with this object
             weakref.finalize(self, self._file.close)
         data = canonical.encode(value)

@@ -23,6 +23,7 @@ demo: setup ## Import a log, replay, diff, verify, tamper with a copy
 	@scripts/demo.sh
 
 test: setup ## Run every test suite
+	@$(PYTHON) scripts/emulators.py all
 	@$(PYTHON) scripts/run_tests.py
 
 check: setup ## Formatting, lint, types, imports between rooms, shape, docs

@@ -3,7 +3,8 @@
     python scripts/run_tests.py [arguments for pytest]
 
 The suites that share nothing run together; the ones that start services of their own run one after the
-other. A suite that has no tests yet is left out.
+other. A suite that has no tests yet is left out. What could not be tested because an emulator is not to be had
+here is named at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,6 +22,7 @@ TOGETHER = ("unit", "contracts", "golden", "docs")
 ALONE = ("simulation", "spark", "distributed", "e2e")
 ONE_PROCESS = ("spark", "distributed")  # they share one Spark session, one Postgres and one NATS
 NO_TESTS_COLLECTED = 5
+NOT_AVAILABLE = "service not available: "  # as tests/services/emulator.py begins the reason of such a skip
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Outcome:
     tests: int = 0
     bad: int = 0
     skipped: int = 0
+    missing: set[str] = field(default_factory=set)
 
     @property
     def passed(self) -> bool:
@@ -64,6 +67,8 @@ def run(name: str, directories: list[Path], arguments: list[str]) -> Outcome:
                 outcome.tests += int(suite.get("tests", 0))
                 outcome.bad += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
                 outcome.skipped += int(suite.get("skipped", 0))
+                reasons = [skip.get("message", "") for skip in suite.iter("skipped")]
+                outcome.missing |= {reason for reason in reasons if reason.startswith(NOT_AVAILABLE)}
     return outcome
 
 
@@ -72,6 +77,8 @@ def main() -> int:
     outcomes = [run(name, directories, [*extra, *sys.argv[1:]]) for name, directories, extra in suites()]
     verdict = "passed" if all(outcome.passed for outcome in outcomes) else "FAILED"
     summary = "; ".join(map(str, outcomes)) or "no tests found"
+    for reason in sorted(set().union(*(outcome.missing for outcome in outcomes))):
+        print(f"\nnot tested: {reason.removeprefix(NOT_AVAILABLE)}")
     print(f"\n{verdict} in {time.monotonic() - started:.0f} s: {summary}")
     return 0 if outcomes and verdict == "passed" else 1
 

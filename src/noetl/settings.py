@@ -94,6 +94,9 @@ class Snapshots(msgspec.Struct, frozen=True, kw_only=True):
 class Payloads(msgspec.Struct, frozen=True, kw_only=True):
     """Where the bytes of an event live."""
 
+    url: str | None = None
+    """The store they are kept in, by default a directory in the home; `options` say how it is reached."""
+    options: tuple[str, ...] = ()
     inline_max: Bytes = Bytes(96 * 1024)
     """A larger payload goes to the payload store and the event keeps a reference."""
 

@@ -57,6 +57,8 @@ class TestLayers:
             "tenant.project": "default",
             "ledger.busy_timeout": "10s",
             "snapshots.every": "10000",
+            "payloads.url": "",
+            "payloads.options": "",
             "payloads.inline_max": "96KiB",
             "place.env": "dev",
             "place.region": "local",

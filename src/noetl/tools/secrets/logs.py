@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import weakref
 
-from noetl.tools.secrets.redaction import Redactor
+from noetl.tools.secrets.redaction import MASK, Redactor
 
 __all__ = ["RedactingFilter"]
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 _FORMATTER = logging.Formatter()
+# A signed link is a key to one object for whoever reads it. Nobody knows its signature beforehand, but where it stands.
+_SIGNATURE = re.compile(r"(?i)([?&](?:x-amz-signature|x-amz-security-token|x-goog-signature|sig)=)[^&#\s\"'<>]+")
 
 
 class RedactingFilter(logging.Filter):
@@ -40,9 +43,14 @@ class RedactingFilter(logging.Filter):
             record.stack_info = record.stack_info and redactor.text(record.stack_info)
             for name in vars(record).keys() - _PLAIN:
                 setattr(record, name, redactor.value(getattr(record, name)))
+        message, record.exc_text = _unsigned(message), record.exc_text and _unsigned(record.exc_text)
         # A formatter that prints the error itself would print it whole: the text above is all there is.
         record.msg, record.args, record.exc_info = message, (), None
         return True
+
+
+def _unsigned(text: str) -> str:
+    return _SIGNATURE.sub(rf"\1{MASK}", text)
 
 
 def _message(record: logging.LogRecord) -> str:

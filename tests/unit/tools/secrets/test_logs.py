@@ -81,3 +81,22 @@ def test_a_redactor_is_watched_as_long_as_it_lives(
     gc.collect()
     log.warning("another-secret")
     assert lines.getvalue() == "*** \nanother-secret \n"
+
+
+@pytest.mark.parametrize(
+    ("link", "printed"),
+    [
+        ("https://b.s3/k?X-Amz-Date=1&X-Amz-Signature=0badcafe", "https://b.s3/k?X-Amz-Date=1&X-Amz-Signature=***"),
+        ("https://g/b/k?X-Goog-Signature=0bad&X-Goog-Date=1", "https://g/b/k?X-Goog-Signature=***&X-Goog-Date=1"),
+        ("https://a/c/k?sv=1&sig=b64%3D&sp=r", "https://a/c/k?sv=1&sig=***&sp=r"),
+        ("https://a/c/k?signal=red", "https://a/c/k?signal=red"),
+    ],
+)
+def test_signed_links_lose_their_signature(log: logging.Logger, lines: io.StringIO, link: str, printed: str) -> None:
+    log.warning("fetched %s", link)
+    try:
+        raise ValueError(f"cannot fetch {link}")
+    except ValueError:
+        log.exception("failed")
+    assert f"fetched {printed} " in lines.getvalue()
+    assert f"ValueError: cannot fetch {printed}\n" in lines.getvalue()

@@ -12,7 +12,9 @@ from benchmarks.append import append, append_step
 from benchmarks.execute import execute
 from benchmarks.folding import fold
 from benchmarks.harness import Measurement
+from benchmarks.payload_write import payload_write
 from benchmarks.running import hello, loop, steps
+from benchmarks.shm import shm
 from benchmarks.snapshot import snapshot_tail
 from benchmarks.startup import help_
 
@@ -27,6 +29,8 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "loop": (loop, "<= 6"),
     "hello": (hello, "<= 25"),
     "execute": (execute, "<= 3"),
+    "shm": (shm, "<= 0.05"),
+    "payload_write": (payload_write, ">= 0.6"),
 }
 
 
@@ -50,6 +54,8 @@ def main() -> int:
 def _print(found: Measurement, target: str) -> None:
     print(f"{found.bench:<14} ours {found.ours:>12.4g}  reference {found.reference:>12.4g} {found.unit:<10}"
           f" ratio {found.ratio:>7.3f}  wanted {target}")  # fmt: skip
+    if spread := found.detail.get("large_to_small"):
+        print(f"{'':<14} opening 500 MB takes {spread:.2f} times as long as opening 10 MB (wanted <= 2)")
     nested = found.detail.get("row_per_five_events")
     if nested:
         print(f"{'':<14} one row per five events: ratio {nested['ratio']:.3f} (wanted <= 0.1), "

@@ -41,6 +41,17 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_queue_depth": Instrument("gauge", "Commands that wait for a worker slot."),
     "noetl_worker_slots_busy": Instrument("gauge", "Worker slots at work."),
     "noetl_auth_refused_total": Instrument("counter", "Requests refused before they reached a route.", ("reason",)),
+    "noetl_payload_reads_total": Instrument(
+        "counter", "Payloads asked of a tier; any outcome but hit falls through to the next.", ("tier", "outcome")
+    ),
+    "noetl_payload_read_bytes_total": Instrument("counter", "Bytes of payloads that a tier has given.", ("tier",)),
+    "noetl_payload_writes_total": Instrument(
+        "counter", "Payloads offered to a tier, by whether it took them.", ("tier", "outcome")
+    ),
+    "noetl_payload_written_bytes_total": Instrument("counter", "Bytes of payloads that a tier has taken.", ("tier",)),
+    "noetl_payload_evictions_total": Instrument(
+        "counter", "Copies of payloads that a tier has given up, and why.", ("tier", "reason")
+    ),
 }
 
 

@@ -77,7 +77,7 @@ class PayloadStore:
 
     async def fetch(self, ref: PayloadRef) -> bytes:
         """The whole payload. Raises NotFound, or IntegrityMismatch if the stored bytes are not the ones referred to."""
-        key = self._key(ref)
+        key = self.key(ref)
         try:
             # One byte more than expected is enough to see that an object is too long, however long it is.
             data = await self._objects.get(key, length=ref.bytes + 1)
@@ -90,7 +90,7 @@ class PayloadStore:
 
     async def open(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The payload in chunks. The digest is known only at the end, so act on nothing before the last step."""
-        key = self._key(ref)
+        key = self.key(ref)
         digest = Digest()
         try:
             async with closing(self._objects.stream(key)) as chunks:
@@ -106,19 +106,19 @@ class PayloadStore:
     async def ref_of(self, name: PayloadName) -> PayloadRef:
         """The reference behind a name, for whoever was given nothing else. Raises NotFound."""
         ref = PayloadRef(uri=str(name), sha256=name.sha256, media_type="application/octet-stream", bytes=0)
-        found = await self._objects.head(self._key(ref))
+        found = await self._objects.head(self.key(ref))
         if found is None:
-            raise _missing(ref, self._key(ref))
+            raise _missing(ref, self.key(ref))
         return PayloadRef(uri=ref.uri, sha256=ref.sha256, media_type=ref.media_type, bytes=found.size)
 
     async def exists(self, ref: PayloadRef) -> bool:
         """True if an object of the right size is there; only reading it tells whether its content is right."""
-        found = await self._objects.head(self._key(ref))
+        found = await self._objects.head(self.key(ref))
         return found is not None and found.size == ref.bytes
 
     async def delete(self, ref: PayloadRef) -> bool:
         """Remove the bytes, also for every other reference to them; False when there were none."""
-        return await self._objects.delete(self._key(ref))
+        return await self._objects.delete(self.key(ref))
 
     async def _store_whole(self, data: bytes) -> Digest:
         digest = Digest()
@@ -155,7 +155,8 @@ class PayloadStore:
             return False
         return actual.sha256 == expected.sha256
 
-    def _key(self, ref: PayloadRef) -> str:
+    def key(self, ref: PayloadRef) -> str:
+        """Where the bytes of a reference lie. Raises InvalidInput if it is not this tenant's, or names other bytes."""
         name = parse(ref.uri)
         if not isinstance(name, PayloadName) or name.sha256 != ref.sha256:
             raise InvalidInput(f"'{ref.uri}' does not name the payload sha256 {ref.sha256}")

@@ -69,8 +69,9 @@ class LedgerWriter:
         last_id = fetch_last_id(connection, batches[0].stream)
         plan = stamp(batches, prepared, heads, self._ids, self._clock.now(), last_id)
         _insert(connection, plan.events, ledger.position)
-        rows = [(tenant_id, key, plan.events[index], index, content) for key, (index, content) in keys.items()]
-        _remember(connection, rows, ledger.position)
+        if keys:
+            rows = [(tenant_id, key, plan.events[index], index, content) for key, (index, content) in keys.items()]
+            _remember(connection, rows, ledger.position)
         ledger = _advanced(ledger, plan.events)
         self._move_heads(connection, ledger, heads, plan.heads)
         return ledger.position, [stamped.event for stamped in plan.events]

@@ -406,11 +406,12 @@ class Driver:
             return fact.payload, fact.payload_ref
         if fact.event_type == "command.issued":
             execution.refer_to_results(fact.payload)
-        payload, ref = await externalize_loop(fact.payload, self._payloads)
+        payload, storage = execution.storable(fact)
+        payload, ref = await externalize_loop(payload, self._payloads, storage)
         if ref is not None:
             return payload, ref
         payload = await externalize_values(payload, self._payloads)
-        return await externalize(payload, fact.large or ("result",), self._payloads)
+        return await externalize(payload, fact.large or ("result",), self._payloads, storage)
 
     def _settle(self, execution: Execution, facts: Sequence[Fact], events: Sequence[Envelope]) -> None:
         execution.control.settle({-place - 1: event.event_id for place, event in enumerate(events)})

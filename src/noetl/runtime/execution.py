@@ -8,15 +8,20 @@ from typing import Any
 
 from noetl.engine.control import Control, LoopState
 from noetl.engine.decide import Engine, Report
+from noetl.engine.fact import Fact
 from noetl.engine.scope import whole_result
 from noetl.kernel.event import Envelope, Json
 from noetl.kernel.seal import Seal, seal_of_payload
 from noetl.kernel.streams import telemetry_stream
 from noetl.kernel.tail import Stream
+from noetl.kernel.vocabulary import TERMINAL_TYPES
 from noetl.playbook.document import Playbook
 from noetl.runtime.iterations import Iterations
+from noetl.runtime.storage import Storage, storage_of
 
 __all__ = ["Execution", "result_of"]
+
+_USUAL = Storage()
 
 _WITH_RESULT = frozenset({"call.done", "call.error", "loop.done", "step.adopted"})
 
@@ -41,6 +46,7 @@ class Execution:
         self.items: dict[str, Sequence[Any]] = {}
         self.iterations: dict[str, Iterations] = {}
         self.results: dict[str, Any] = {}
+        self._storage: dict[str, Storage] = {}
         self.cascaded = False
         """It was cancelled together with all it has called, and will have called."""
         self.sealed: Seal | None = None
@@ -97,6 +103,28 @@ class Execution:
             said["value"] = state.result.get("context")
         elif "value" not in said:
             said["value"] = whole_result(state, state.result.get("context"))
+
+    def storable(self, fact: Fact) -> tuple[Json, Storage]:
+        """What is to be recorded of a fact, and how its result is kept."""
+        result = fact.payload.get("result")
+        if not isinstance(result, dict) or "reference" in result:
+            return fact.payload, _USUAL
+        if fact.event_type in TERMINAL_TYPES:
+            return self._with_stored_result(fact.payload), _USUAL
+        return fact.payload, self._storage_of(fact.node_name or "")
+
+    def _with_stored_result(self, ending: Json) -> Json:
+        """The end refers to a result that was stored in the same decision, and does not repeat it."""
+        state = self.control.steps.get(self.playbook.final_step or self.control.last_step or "")
+        if state is None or "reference" not in state.result:
+            return ending
+        return {**ending, "result": state.result}
+
+    def _storage_of(self, step: str) -> Storage:
+        if step not in self._storage:
+            names = {**self.control.workload, **self.control.ctx}
+            self._storage[step] = storage_of(self.playbook, self.playbook.steps[step], names)
+        return self._storage[step]
 
     def loop_results(self, report: Report) -> Iterations | None:
         """The results of the loop that may end with this report."""

@@ -11,61 +11,67 @@ from noetl.kernel import canonical
 from noetl.kernel.event import MAX_VALUE_BYTES, Json, PayloadRef
 from noetl.payloads.store import PayloadStore
 from noetl.runtime.iterations import Iterations
+from noetl.runtime.storage import INLINE_BYTES, Storage
 
 __all__ = [
-    "INLINE_BYTES",
     "REFERENCE",
     "VALUES",
     "externalize",
     "externalize_loop",
     "externalize_values",
-    "extracted",
     "resolve_values",
 ]
 
 REFERENCE = "$ref"
 VALUES = ("set", "ctx", "workload")
 """Parts of a payload whose values are stored one by one, each where it is too large."""
-INLINE_BYTES = 64 * 1024
 _VALUES_BYTES = 32 * 1024
 _LOOKS = f'"{REFERENCE}":'.encode()
-_EXTRACTED_BYTES = 4 * 1024
-_MOST_ROWS = 16
 _MOST_REFERENCES = 64
-_PREVIEW = 1024
 _MOST_SHOWN = 4
+_USUAL = Storage()
 
 
-async def externalize(payload: Json, large: tuple[str, ...], store: PayloadStore) -> tuple[Json, PayloadRef | None]:
+async def externalize(
+    payload: Json, large: tuple[str, ...], store: PayloadStore, storage: Storage = _USUAL
+) -> tuple[Json, PayloadRef | None]:
     """The payload as it fits an event, and where the rest is, if there is any rest.
 
     Only keys named in `large` may move. They move together into one JSON object, so one reference per
-    event is enough.
+    event is enough. A result also moves when it is larger than `storage` allows.
     """
     movable = {name: payload[name] for name in large if name in payload}
-    if not movable or len(canonical.encode(payload)) <= INLINE_BYTES:
+    if not movable or (len(canonical.encode(payload)) <= INLINE_BYTES and _stays(movable.get("result"), storage)):
         return payload, None
     data = canonical.encode(movable)
     ref = await store.store(data, media_type="application/json")
     kept = {name: value for name, value in payload.items() if name not in movable}
     if "result" in movable:
-        kept["result"] = _result_left(movable["result"], ref)
+        kept["result"] = storage.left(movable["result"], ref)
     return kept, ref
 
 
-async def externalize_loop(payload: Json, store: PayloadStore) -> tuple[Json, PayloadRef | None]:
+def _stays(result: Json | None, storage: Storage) -> bool:
+    if result is None or storage.limit >= INLINE_BYTES or "context" not in result:
+        return True
+    return 0 < len(canonical.encode(result["context"])) <= storage.limit
+
+
+async def externalize_loop(
+    payload: Json, store: PayloadStore, storage: Storage = _USUAL
+) -> tuple[Json, PayloadRef | None]:
     """The same for a payload with the results of a loop, which are copied from where they wait, not through memory."""
     result = payload.get("result")
     context = result.get("context") if isinstance(result, dict) else None
     results = context.get("results") if isinstance(context, dict) else None
     if result is None or context is None or not isinstance(results, Iterations):
         return payload, None
-    if results.bytes <= _VALUES_BYTES:
+    if results.bytes <= min(_VALUES_BYTES, storage.limit):
         return {**payload, "result": {**result, "context": {**context, "results": list(results)}}}, None
     if results.stored is None:
         results.stored = await store.store(_whole_loop(result, context, results), media_type="application/json")
     at_hand = {**context, "results": results[:_MOST_SHOWN]}
-    return {**payload, "result": _result_left({**result, "context": at_hand}, results.stored)}, results.stored
+    return {**payload, "result": storage.left({**result, "context": at_hand}, results.stored)}, results.stored
 
 
 async def _whole_loop(result: Json, context: Json, results: Iterations) -> AsyncIterator[bytes]:
@@ -124,34 +130,3 @@ def _is_many(ctx: Json) -> bool:
 
 async def _reference(data: bytes, store: PayloadStore) -> Json:
     return {REFERENCE: msgspec.to_builtins(await store.store(data, media_type="application/json"))}
-
-
-def extracted(value: Any) -> Any:
-    """The bounded part of a large result that stays readable: top-level scalars, and short lists of rows."""
-    if not isinstance(value, dict):
-        return {}
-    kept: Json = {}
-    size = 0
-    for name, item in value.items():
-        small = not isinstance(item, (dict, list)) or (
-            name == "rows" and isinstance(item, list) and len(item) < _MOST_ROWS
-        )
-        cost = len(canonical.encode(item)) if small else 0
-        if small and size + cost <= _EXTRACTED_BYTES:
-            kept[name] = item
-            size += cost
-    return kept
-
-
-def _result_left(result: Json, ref: PayloadRef) -> Json:
-    whole = result.get("context")
-    reference = {
-        "kind": "result_ref",
-        "ref": ref.uri,
-        "uri": ref.uri,
-        "store": "disk" if ref.bytes >= 1 << 20 else "kv",
-        "scope": "execution",
-        "meta": {"content_type": ref.media_type, "bytes": ref.bytes, "sha256": ref.sha256},
-        "preview": canonical.encode(whole)[:_PREVIEW].decode(errors="ignore"),
-    }
-    return {"status": result.get("status", "ok"), "reference": reference, "context": extracted(whole)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from typing import Any
 
 import msgspec
@@ -45,4 +45,13 @@ def _reads_more(paths: frozenset[tuple[str, ...]], names: tuple[str, ...], said:
     """Whether a template reads the whole result, or a field that is not among those kept at hand."""
     value = said.get("value")
     at_hand = _ABOUT | (value.keys() if isinstance(value, dict) else set())
-    return any(path[0] in names and (len(path) == 1 or path[1] not in at_hand) for path in paths)
+    inner = [tuple(path.split(".")) for path in said["reference"].get("selected", ())]
+    return any(path[0] in names and not _is_at_hand(path[1:], at_hand, inner) for path in paths)
+
+
+def _is_at_hand(path: tuple[str, ...], at_hand: Set[str], inner: list[tuple[str, ...]]) -> bool:
+    """Whether a path is answered by what the event has kept; of a field that was selected in part, by that part."""
+    if not path or path[0] not in at_hand:
+        return False
+    parts = [part for part in inner if part[0] == path[0]]
+    return not parts or any(path[: len(part)] == part for part in parts)

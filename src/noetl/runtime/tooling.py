@@ -32,14 +32,24 @@ __all__ = ["FEATURES", "Tooling", "env_of", "registry_of", "tooling_of"]
 FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
 """What `executor.requires.features` may name without a warning."""
 
+_CLOUD_STORES = {"s3": "s3://", "gcs": "gs://"}
+
 _log = logging.getLogger("noetl.tooling")
 
 
 class Tooling:
     """The registry of tools, the vault, and the door that executions enter by."""
 
-    def __init__(self, registry: Registry, vault: Vault, env: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        vault: Vault,
+        env: Mapping[str, str],
+        directory: Path,
+        payloads_url: str | None = None,
+    ) -> None:
         self.registry = registry
+        self._payloads_url = payloads_url
         self.vault = vault
         self.env = env
         self._directory = directory
@@ -50,6 +60,7 @@ class Tooling:
         Raises KindUnavailable and InvalidInput.
         """
         self._check_tools(playbook)
+        self._check_stores(playbook)
         _check_payload(playbook, payload)
         for feature in playbook.executor.requires_features:
             if feature not in FEATURES:
@@ -70,6 +81,17 @@ class Tooling:
                 f"{playbook.path} requires tools that cannot run here: {listed}",
                 hint="run it where they can, or take them out of executor.requires.tools",
             )
+
+    def _check_stores(self, playbook: Playbook) -> None:
+        """A result can be kept in a cloud store if that is where this installation keeps its payloads."""
+        for step in playbook.steps.values():
+            for output in (step.output, *(task.output for task in step.tasks)):
+                scheme = _CLOUD_STORES.get(output.store or "")
+                if scheme is not None and not (self._payloads_url or "").startswith(scheme):
+                    raise KindUnavailable(
+                        f"step '{step.name}' keeps its result in '{output.store}', which is not to be had here",
+                        hint=f'set payloads.url = "{scheme}bucket", or leave output.store out',
+                    )
 
     async def _prepare(self, playbook: Playbook) -> None:
         """A process for Python takes a while to start: it can do so while the start is being recorded."""
@@ -101,7 +123,7 @@ def tooling_of(
         lambda: _token_client(settings),
     )
     registry = registry or registry_of(embedded, origin, scratch)
-    return Tooling(registry, vault, env_of(settings, variables), directory)
+    return Tooling(registry, vault, env_of(settings, variables), directory, settings.payloads.url)
 
 
 def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:

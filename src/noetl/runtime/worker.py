@@ -294,9 +294,9 @@ def _iteration(work: Work, iterator: str) -> Json:
 
 
 def _view(said: Json) -> ResultView:
-    value, http = said.get("value"), said.get("http", False)
-    external = external_of(said.get("reference"), _whole(said))
-    return ResultView(value, said.get("outcome", "ok"), http=http, external=external)
+    whole, http = _whole(said), said.get("http", False)
+    external = external_of(said.get("reference"), whole)
+    return ResultView(whole, said.get("outcome", "ok"), http=http, external=external)
 
 
 def _whole(said: Json) -> Any:

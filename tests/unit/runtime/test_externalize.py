@@ -10,14 +10,8 @@ from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.kernel import canonical
 from noetl.kernel.event import MAX_PAYLOAD_BYTES, MAX_VALUE_BYTES
 from noetl.payloads.store import PayloadStore
-from noetl.runtime.externalize import (
-    INLINE_BYTES,
-    REFERENCE,
-    externalize,
-    externalize_values,
-    extracted,
-    resolve_values,
-)
+from noetl.runtime.externalize import REFERENCE, externalize, externalize_values, resolve_values
+from noetl.runtime.storage import INLINE_BYTES, Storage
 
 
 @pytest.fixture
@@ -61,9 +55,12 @@ async def test_from_a_mebibyte_on_it_is_on_disk(store: PayloadStore) -> None:
 
 
 def test_what_stays_readable_is_bounded() -> None:
-    assert extracted([1, 2, 3]) == {}
-    assert extracted({"a": 1, "long": "x" * 5000, "b": None, "rows": [1] * 16, "list": [1]}) == {"a": 1, "b": None}
-    many = extracted({f"k{number}": "x" * 100 for number in range(1000)})
+    assert Storage().extracted([1, 2, 3]) == {}
+    assert Storage().extracted({"a": 1, "long": "x" * 5000, "b": None, "rows": [1] * 16, "list": [1]}) == {
+        "a": 1,
+        "b": None,
+    }
+    many = Storage().extracted({f"k{number}": "x" * 100 for number in range(1000)})
     assert len(canonical.encode(many)) < 2 * MAX_VALUE_BYTES
 
 

@@ -44,6 +44,13 @@ class TestAdmission:
         page = await plant.embedded.ledger.read_all(after_position=0, limit=10)
         assert list(page) == []
 
+    async def test_a_store_that_is_not_here_keeps_an_execution_from_beginning(self, plant: Plant) -> None:
+        document = book(step("a", tool={"kind": "noop"}, output={"store": {"kind": "s3"}}))
+        with pytest.raises(Unavailable) as refused:
+            await plant.run(document)
+        assert refused.value.message == "step 'a' keeps its result in 's3', which is not to be had here"
+        assert refused.value.hint == 'set payloads.url = "s3://bucket", or leave output.store out'
+
     async def test_a_kind_that_is_here_is_enough(self, plant: Plant) -> None:
         document = book(task("noop"), executor={"requires": {"tools": ["noop", "playbook", "shell"]}})
         assert (await plant.run(document)).status == "COMPLETED"

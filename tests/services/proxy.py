@@ -14,31 +14,32 @@ class Proxy:
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self.port = 0
         self.cut_requests_after: int | None = None
         self.cut_answers_after: int | None = None
         self.cuts = 0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened = [writer]
         try:
-            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.close()
-            return
-        both = (writer, up_writer)
-        self._writers.update(both)
-        with contextlib.suppress(OSError):
-            ways = [
-                asyncio.ensure_future(self._pass(reader, up_writer, "cut_requests_after")),
-                asyncio.ensure_future(self._pass(up_reader, writer, "cut_answers_after")),
-            ]
-            _, pending = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in pending:
-                way.cancel()
-        for each in both:
-            self._writers.discard(each)
-            each.transport.abort()
+            with contextlib.suppress(OSError):
+                up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._target)
+                opened.append(up_writer)
+                async with asyncio.TaskGroup() as ways:
+                    requests = ways.create_task(self._pass(reader, up_writer, "cut_requests_after"))
+                    answers = ways.create_task(self._pass(up_reader, writer, "cut_answers_after"))
+                    await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
+                    requests.cancel()
+                    answers.cancel()
+        finally:
+            for each in opened:
+                each.transport.abort()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: str) -> None:
         carried = 0
@@ -52,19 +53,23 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
 
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
+    async def close(self) -> None:
+        """Cut everything; a connection that is aborted is closed in the turn of the event loop after that."""
+        connections = list(self._connections)
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
 async def proxied(target: int) -> AsyncIterator[Proxy]:
     """A proxy to a port of this machine, until the block ends."""
     proxy = Proxy(target)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]
     try:
         yield proxy
     finally:
         server.close()
-        proxy.close()
+        await proxy.close()

@@ -20,7 +20,6 @@ from noetl.observe import metrics
 from noetl.ports.leases import Leases
 from noetl.runtime.calls import Calls, Finished, find_document, finished
 from noetl.runtime.clock import MonotonicClock
-from noetl.runtime.collecting import few_collections
 from noetl.runtime.control import ControlPlane
 from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
 from noetl.runtime.execution import Execution, result_of
@@ -229,8 +228,7 @@ async def open_runner(
     runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice)
     server = asyncio.create_task(runner.serve(slots))
     try:
-        with few_collections():
-            yield runner
+        yield runner
     finally:
         server.cancel()
         await asyncio.gather(server, return_exceptions=True)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -29,6 +30,18 @@ from tests.services.proxy import proxied
 from tests.services.seaweedfs import READER, seaweedfs_bucket, seaweedfs_server
 
 __all__ = ["moto_bucket", "moto_server", "seaweedfs_bucket", "seaweedfs_server"]
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_open() -> AsyncIterator[None]:
+    """What cut and refused connections have left on our side is closed before the event loop is."""
+    yield
+    loop: Any = asyncio.get_running_loop()
+    for transport in list(loop._transports.values()):
+        transport.abort()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
 
 PIECE = b"x" * (3 << 20)
 KEYS = {"access_key_id": "tests", "secret_access_key": SECRET}

@@ -25,8 +25,8 @@ __all__ = ["NotCanonical", "decode", "encode"]
 _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 _exact_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-# Every float token has a digit before its point or exponent; text that looks so only costs the slower way.
-_may_hold_float = re.compile(rb"[0-9][.e]").search
+# A float stands at the beginning, or after one of these; text that looks so only costs the slower way.
+_may_hold_float = re.compile(rb"(?:^|[:,\[])-?[0-9]+[.e]").search
 
 
 _MOST_DIGITS = 1000  # of a decimal: 1E+1000000000 is short only until it is written out

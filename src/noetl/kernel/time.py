@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from noetl.errors import InvalidInput
 
@@ -17,7 +18,13 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def format_time(micros: int) -> str:
     """`2026-05-16T12:34:56.789000Z`: always six digits and `Z`, so that text order is time order."""
-    return (_NAIVE_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds") + "Z"
+    seconds, rest = divmod(micros, 1_000_000)
+    return f"{_to_the_second(seconds)}.{rest:06d}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    return (_NAIVE_EPOCH + timedelta(seconds=seconds)).isoformat()
 
 
 def parse_time(text: str) -> int:

@@ -52,6 +52,15 @@ class Engine:
         self._playbook = playbook
         self._graph = Graph(playbook)
 
+    @classmethod
+    def of(cls, playbook: Playbook) -> Engine:
+        """The engine of a document, which all its executions share: what it finds out about the document it keeps."""
+        known = _engines.pop(id(playbook), None) or (playbook, cls(playbook))
+        _engines[id(playbook)] = known  # with the document itself: an id means something only while that lives
+        if len(_engines) > _KEPT:
+            del _engines[next(iter(_engines))]
+        return known[1]
+
     def start(self, control: Control, opening: Json, known: Known) -> list[Fact]:
         """How an execution begins; `opening` is what the shell knows of it: path, workload, document, home."""
         turn = self._turn(control, known)
@@ -176,6 +185,10 @@ class Engine:
 
     def _turn(self, control: Control, known: Known, offset: int = 0) -> Turn:
         return Turn(self._playbook, self._graph, control, known, offset)
+
+
+_KEPT = 256
+_engines: dict[int, tuple[Playbook, Engine]] = {}
 
 
 def awaited(control: Control, said: Report | Suspension) -> CommandState | None:

@@ -402,7 +402,7 @@ class Driver:
 
     async def _fitting(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
         """The payload as it fits an event, and where the rest of it is."""
-        if fact.payload_ref is not None:
+        if fact.payload_ref is not None or not fact.payload:
             return fact.payload, fact.payload_ref
         if fact.event_type == "command.issued":
             execution.refer_to_results(fact.payload)

@@ -36,7 +36,7 @@ class Execution:
         self.file = file
         self.playbook = playbook
         self.control = control
-        self.engine = Engine(playbook)
+        self.engine = Engine.of(playbook)
         self.version = 0
         self.ended: str | None = None
         """How it has ended, once that is durable; control state says so while it is being written."""

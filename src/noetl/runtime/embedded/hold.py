@@ -14,6 +14,7 @@ import hashlib
 import os
 import struct
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from pathlib import Path
 
 from noetl.errors import Unavailable
@@ -93,9 +94,15 @@ _open_locks: dict[Path, _Locks] = {}
 
 
 def _place_of(directory: Path, name: str) -> tuple[Path, int]:
+    executions, keys = _files(directory)
     if name.isdecimal():
-        return directory / "executions.lock", int(name)
-    return directory / "keys.lock", int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+        return executions, int(name)
+    return keys, int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+
+
+@cache
+def _files(directory: Path) -> tuple[Path, Path]:
+    return directory / "executions.lock", directory / "keys.lock"
 
 
 def _open(file: Path) -> int:

@@ -42,7 +42,7 @@ def require(action: Action) -> Callable[[Request], Awaitable[Caller]]:
     async def permitted(request: Request) -> Caller:
         found = await caller(request)
         access: Access = request.app.state.access
-        await access.check(found, action, request.url.path)
+        await access.check(found, action, request.scope["path"])
         return found
 
     return permitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -70,6 +71,9 @@ async def serve(
     server = _Server(config, on_ready, leaving.set)
     taking_up = asyncio.create_task(_take_up(services))
     draining = asyncio.create_task(_drain(app, services, leaving, taking_up, drain))
+    gc.collect()
+    gc.set_threshold(20_000, 20, 20)
+    gc.freeze()  # what is there by now stays: looking through it again and again cost a tenth of every request
     try:
         await server.serve(sockets=[listening])
     finally:

@@ -53,7 +53,7 @@ def _compare(bench: str, *, batches: int, per_batch: int, unit: str, per: str, r
 
 
 async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> float:
-    database = Database(path, commits="loop")  # as a local run has it
+    database = Database(path)
     ledger = await SqliteLedger(database, SystemClock(), mac_key=_KEY).open()
     stream = drafts.execution(1000 + number)
     await ledger.append([Batch(stream=stream, drafts=drafts.start(1000 + number), expected_version=0)])

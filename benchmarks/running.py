@@ -73,7 +73,7 @@ def _compare(bench: str, document: str, count: int, *, rows_per_commit: int, row
 async def _run(path: Path, document: str) -> float:
     home = Home(path)
     async with (
-        open_embedded(home, Settings(), create=True, commits="loop") as embedded,
+        open_embedded(home, Settings(), create=True) as embedded,
         open_runner(embedded, Origin(), directory=path, scratch=path / "scratch", slots=64) as runner,
     ):
         execution_id = await runner.start(Request(document=document))  # reading the document is not a step

@@ -12,7 +12,6 @@ from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.ports.ledger import Ledger
-from noetl.runtime.wiring import Commits
 from tests.contracts.ledger import KEY, DurableLedgerContract, LedgerContract, OpenLedger
 
 
@@ -27,7 +26,6 @@ class TestMemoryLedger(LedgerContract):
 
 class SqliteLedgerContract(DurableLedgerContract):
     threads: bool = True
-    commits: Commits = "thread"
 
     @pytest.fixture
     async def open_ledger(self, tmp_path: Path, clock: VirtualClock) -> AsyncIterator[OpenLedger]:
@@ -35,7 +33,7 @@ class SqliteLedgerContract(DurableLedgerContract):
         ledgers: list[Ledger] = []
 
         async def open_one(name: str) -> Ledger:
-            databases.append(Database(tmp_path / name / "ledger.db", threads=self.threads, commits=self.commits))
+            databases.append(Database(tmp_path / name / "ledger.db", threads=self.threads))
             ledgers.append(await SqliteLedger(databases[-1], clock, mac_key=KEY).open())
             return ledgers[-1]
 
@@ -47,11 +45,7 @@ class SqliteLedgerContract(DurableLedgerContract):
 
 
 class TestSqliteLedger(SqliteLedgerContract):
-    """As a server has it."""
-
-
-class TestSqliteLedgerOfALocalRun(SqliteLedgerContract):
-    commits = "loop"
+    """As it is used."""
 
 
 class TestSqliteLedgerWithoutThreads(SqliteLedgerContract):

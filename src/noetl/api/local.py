@@ -284,7 +284,7 @@ class Local:
         if self._kept is not None:
             yield self._kept.embedded
             return
-        async with open_embedded(self.home, self._settings, create=create, examine=examine, commits="loop") as embedded:
+        async with open_embedded(self.home, self._settings, create=create, examine=examine) as embedded:
             yield embedded
 
     @contextlib.asynccontextmanager

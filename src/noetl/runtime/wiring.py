@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from typing import Literal
 
 import msgspec
 
@@ -38,9 +37,7 @@ from noetl.runtime.projector import PROJECTOR, Projector
 from noetl.settings import Settings
 from noetl.tools.secrets.wallet import wallet_keys
 
-__all__ = ["Commits", "Embedded", "open_embedded"]
-
-Commits = Literal["thread", "loop"]
+__all__ = ["Embedded", "open_embedded"]
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,19 +61,18 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.asynccontextmanager
 async def open_embedded(
-    home: Home, settings: Settings, *, create: bool = False, examine: bool = False, commits: Commits = "thread"
+    home: Home, settings: Settings, *, create: bool = False, examine: bool = False
 ) -> AsyncIterator[Embedded]:
     """Open the home's ledger and everything around it; with `create` make it first if it is new.
 
-    With `examine` a ledger whose end does not hold is opened all the same, for whoever is to say why. A
-    local run, which waits for its own commits anyway, has them made in the event loop.
+    With `examine` a ledger whose end does not hold is opened all the same, for whoever is to say why.
     """
     if create:
         home.create()
     elif not home.has_ledger():
         raise NotFound(f"there is no ledger in {home.path}", hint="import a log first, or name another --home")
     async with contextlib.AsyncExitStack() as opened:
-        database = Database(home.ledger, busy_timeout=settings.ledger.busy_timeout, create=create, commits=commits)
+        database = Database(home.ledger, busy_timeout=settings.ledger.busy_timeout, create=create)
         opened.callback(database.close)
         clock = SystemClock()
         ledger = await SqliteLedger(database, clock, mac_key=home.mac_key()).open(examine=examine)

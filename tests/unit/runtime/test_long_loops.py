@@ -34,7 +34,7 @@ tool = FunctionTool("python", lambda call: {"text": "x" * 400, **call.input})
 async def main():
     registry = Registry({"python": tool})
     async with (
-        open_embedded(Home(place), Settings(), create=True, commits="loop") as embedded,
+        open_embedded(Home(place), Settings(), create=True) as embedded,
         open_runner(embedded, Origin(), directory=place, scratch=place, slots=64, registry=registry) as runner,
     ):
         finished = await runner.wait(await runner.start(Request(document=as_text(document))))

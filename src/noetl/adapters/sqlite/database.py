@@ -1,23 +1,18 @@
-"""One SQLite file: a writer that commits in groups, and readers beside it.
-
-Durability costs one fsync per commit, whatever is in it. So all writes of a process go through one
-thread, which takes everything that is waiting into one transaction and answers all callers when it is
-on disk. Each request has a savepoint of its own: one that fails takes nothing else with it.
-"""
+"""One SQLite file: a writer that commits in groups, and readers beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TypeVar
 
+from noetl.adapters.sqlite.commits import Commits, Work, Writer
 from noetl.adapters.sqlite.failures import explain
 from noetl.adapters.sqlite.migrations import check_ownership, migrate
 from noetl.adapters.sqlite.wal import pages_in
@@ -28,49 +23,15 @@ __all__ = ["VERSION", "Database"]
 VERSION = sqlite3.sqlite_version_info
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+C = TypeVar("C", bound=sqlite3.Connection)
+Look = Callable[[sqlite3.Connection], T]
 
-_GROUP = 256
 _WAL_RETRY_SECONDS = 0.005
 _SMALL = 8 * 1024 * 1024
 
 
-class _Request(Generic[T]):
-    __slots__ = ("_loop", "_work", "error", "future", "result")
-
-    def __init__(self, work: Work[T]) -> None:
-        self._work = work
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self._loop.create_future()
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-    def run(self, connection: sqlite3.Connection) -> None:
-        self.result = self._work(connection)
-
-    def answer(self) -> None:
-        try:  # noqa: SIM105 - on the path of every commit, and a context manager costs more than the call
-            self._loop.call_soon_threadsafe(self.settle)
-        except RuntimeError:
-            pass  # the caller's loop is gone, and with it the caller
-
-    def settle(self) -> None:
-        """Hand the outcome to the caller, in the caller's thread."""
-        if self.future.done():
-            return  # the caller was cancelled; what was committed stays committed
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)  # type: ignore[arg-type]  # run() has set it
-
-
 class Database:
     """A SQLite file in WAL mode with `synchronous=FULL`: what is answered is on disk.
-
-    Commits run in a thread of their own, unless `commits` is "loop": then all that was asked for in one
-    turn of the event loop is committed at the end of that turn, in the loop itself. That saves two
-    wake-ups of a thread, a quarter of what a small commit costs, and suits a process that can do nothing
-    else while its disk is busy: a local run. Who answers others meanwhile wants the thread.
 
     With `threads=False` everything runs in the caller's thread at once, for simulations that must not
     depend on how the machine schedules threads.
@@ -84,7 +45,6 @@ class Database:
         readers: int = 2,
         threads: bool = True,
         create: bool = True,
-        commits: Literal["thread", "loop"] = "thread",
     ) -> None:
         self.path = path
         self._wal = path.with_name(f"{path.name}-wal")
@@ -95,7 +55,7 @@ class Database:
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._check_not_emptied()
-            self._writer = self._connect()
+            self._writer = self._connect(Writer)
             try:
                 self._prepare()
             except BaseException:
@@ -103,30 +63,18 @@ class Database:
                 raise
         self._local = threading.local()
         self._opened: list[sqlite3.Connection] = []
-        self._requests: queue.SimpleQueue[_Request[Any] | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="noetl-sqlite-read") if threads else None
-        self._waiting: list[_Request[Any]] = []
-        self._thread: threading.Thread | None = None
-        if threads and commits == "thread":
-            self._thread = threading.Thread(target=self._write_loop, name="noetl-sqlite-write", daemon=True)
-            self._thread.start()
+        self._commits = Commits(self._writer, path, self._busy_ms, threads=threads)
 
-    async def write(self, work: Work[T]) -> T:
-        """Run `work` in a transaction and return its result once that is durable."""
+    async def write(self, work: Work[T], *, is_long: bool = False) -> T:
+        """Run `work` in a transaction and return its result once that is durable.
+
+        It may run twice, the first time in vain, unless it is long: then it has a transaction of its own.
+        """
         self._check_open()
-        request: _Request[T] = _Request(work)
-        if self._pool is None:
-            self._commit([request])
-            request.settle()
-        elif self._thread is not None:
-            self._requests.put(request)
-        else:
-            self._waiting.append(request)
-            if len(self._waiting) == 1:
-                asyncio.get_running_loop().call_soon(self._flush)
-        return await request.future
+        return await self._commits.add(work, is_long=is_long)
 
-    async def read(self, work: Work[T]) -> T:
+    async def read(self, work: Look[T]) -> T:
         """Run `work` on a connection of its own that sees one consistent moment of the file."""
         self._check_open()
         if self._pool is None:
@@ -138,10 +86,7 @@ class Database:
         if self._closed:
             return
         self._closed = True
-        self._flush()
-        if self._thread is not None:
-            self._requests.put(None)
-            self._thread.join()
+        self._commits.close()
         if self._pool is not None:
             self._pool.shutdown()
         for connection in self._opened:
@@ -152,8 +97,8 @@ class Database:
         if self._closed:
             raise Unavailable(f"{self.path} is closed")
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+    def _connect(self, kind: type[C]) -> C:
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, factory=kind)
         connection.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
         return connection
 
@@ -214,11 +159,11 @@ class Database:
                 f"cannot use {self.path}: {error.strerror or error}", hint="check the folder's permissions"
             ) from error
 
-    def _run_read(self, work: Work[T]) -> T:
+    def _run_read(self, work: Look[T]) -> T:
         with self._explained():
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
-                connection = self._local.connection = self._connect()
+                connection = self._local.connection = self._connect(sqlite3.Connection)
                 connection.execute("PRAGMA query_only = ON")
                 self._opened.append(connection)
             connection.execute("BEGIN")
@@ -226,65 +171,6 @@ class Database:
                 return work(connection)
             finally:
                 connection.execute("ROLLBACK")
-
-    def _flush(self) -> None:
-        """Commit what this turn of the event loop has asked for."""
-        while self._waiting:
-            group, self._waiting = self._waiting[:_GROUP], self._waiting[_GROUP:]
-            self._commit(group)
-            for request in group:
-                request.settle()
-
-    def _write_loop(self) -> None:
-        while (first := self._requests.get()) is not None:
-            group = [first]
-            while len(group) < _GROUP and not self._requests.empty():
-                following = self._requests.get_nowait()
-                if following is None:
-                    self._requests.put(None)
-                    break
-                group.append(following)
-            self._commit(group)
-            for request in group:
-                request.answer()
-
-    def _commit(self, group: list[_Request[Any]]) -> None:
-        try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            if len(group) == 1:
-                group[0].run(self._writer)  # alone it needs no savepoint: the transaction is its own
-            else:
-                for request in group:
-                    self._run_in_savepoint(request)
-            self._writer.execute("COMMIT")
-        except BaseException as error:  # a failed commit is every caller's failure, and the thread must live on
-            self._roll_back()
-            failure = explain(error, self.path) if isinstance(error, sqlite3.Error) else error
-            for request in group:
-                request.error = request.error or failure
-
-    def _run_in_savepoint(self, request: _Request[Any]) -> None:
-        self._writer.execute("SAVEPOINT request")
-        try:
-            request.run(self._writer)
-            self._writer.execute("RELEASE request")
-        except sqlite3.Error as error:
-            if not self._writer.in_transaction:
-                raise  # SQLite itself gave up the whole transaction: disk full, I/O error
-            request.error = explain(error, self.path)
-            self._undo()
-        except Exception as error:  # whatever the work raises is its caller's, not the group's
-            request.error = error
-            self._undo()
-
-    def _undo(self) -> None:
-        self._writer.execute("ROLLBACK TO request")
-        self._writer.execute("RELEASE request")
-
-    def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
 
 
 def _size(path: Path) -> int:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from noetl.adapters.sqlite.anchor import Anchor
+from noetl.adapters.sqlite.commits import Work
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.rows import (
     COLUMNS,
@@ -35,6 +36,7 @@ __all__ = ["SqliteLedger"]
 T = TypeVar("T")
 
 _TAIL = 64
+_MANY = 512
 _POLL_SECONDS = 0.2
 
 
@@ -73,7 +75,9 @@ class SqliteLedger:
         if not prepared:
             return []
         began = time.perf_counter()
-        position, events = await self._write(lambda connection: self._writer.append(connection, batches, prepared))
+        position, events = await self._write(
+            lambda connection: self._writer.append(connection, batches, prepared), is_long=len(prepared) > _MANY
+        )
         self._committed(position)
         metrics.observe("noetl_append_seconds", time.perf_counter() - began)
         metrics.observe("noetl_append_events", len(events))
@@ -81,7 +85,9 @@ class SqliteLedger:
 
     async def adopt(self, envelopes: Iterable[Envelope]) -> Adopted:
         """Write stamped envelopes unchanged, all in one transaction."""
-        position, adopted = await self._write(lambda connection: self._writer.adopt(connection, envelopes))
+        position, adopted = await self._write(
+            lambda connection: self._writer.adopt(connection, envelopes), is_long=True
+        )
         self._committed(position)
         return adopted
 
@@ -211,9 +217,9 @@ class SqliteLedger:
         self._check_open()
         return await self._database.read(work)
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _write(self, work: Work[T], *, is_long: bool) -> T:
         self._check_open()
-        return await self._database.write(work)
+        return await self._database.write(work, is_long=is_long)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -80,6 +80,9 @@ _DROP_SNAPSHOTS = """
 """
 
 
+_MANY = 512
+
+
 class SqliteProjectionStore:
     """Rows as canonical JSON text, which SQLite can look into; what is looked for often has an index."""
 
@@ -97,7 +100,7 @@ class SqliteProjectionStore:
                 connection.execute(_CHECKPOINT, (*checkpoint, self._clock.now()))
             return written
 
-        written = await self._database.write(work)
+        written = await self._database.write(work, is_long=len(values) > _MANY)
         return Saved(written=written, stale=len(rows) - written)
 
     async def checkpoint(self, projector: str) -> int:

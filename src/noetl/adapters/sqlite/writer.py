@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from noetl.adapters.sqlite.commits import Writer
 from noetl.adapters.sqlite.rows import (
     COLUMNS,
     EVENT_INSERT,
@@ -33,13 +34,18 @@ from noetl.kernel.stamp import (
     streams_of,
     streams_of_event,
 )
-from noetl.kernel.streams import is_dense
+from noetl.kernel.streams import is_dense, root_of
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Adopted
 
 __all__ = ["LedgerWriter"]
 
 _CHUNK = 500
+_LEDGER = "ledger"
+_LEDGER_REPLACE = (
+    "INSERT OR REPLACE INTO ledger_head (one, position, streams, total, chain_hash, mac, key_id) "
+    "VALUES (1, ?, ?, ?, ?, ?, ?)"
+)
 _HEAD_REPLACE = (
     f"INSERT OR REPLACE INTO stream_head ({HEAD_COLUMNS}) VALUES ({', '.join('?' * len(StreamHead.__struct_fields__))})"
 )
@@ -55,7 +61,7 @@ class LedgerWriter:
         self.key_id = None if key is None else hashlib.sha256(b"key-id\0" + key).hexdigest()[:16]
 
     def append(
-        self, connection: sqlite3.Connection, batches: Sequence[Batch], prepared: Sequence[Prepared]
+        self, connection: Writer, batches: Sequence[Batch], prepared: Sequence[Prepared]
     ) -> tuple[int, Sequence[Envelope]]:
         """The ledger's position afterwards, and the events: new ones, or those a first try has left."""
         ledger = self._ledger_head(connection)
@@ -65,18 +71,19 @@ class LedgerWriter:
         if retried is not None:
             return ledger.position, check_retry(prepared, [_event_at(connection, place) for place in retried])
         streams = streams_of(prepared) | {batch.stream for batch in batches}
-        heads = {stream: fetch_head(connection, stream) for stream in streams}
-        last_id = fetch_last_id(connection, batches[0].stream)
+        heads = {stream: _head(connection, stream) for stream in streams}
+        root = Stream(tenant_id, root_of(batches[0].stream.stream_id))
+        last_id = connection.known.get(("last", root)) or fetch_last_id(connection, root)
         plan = stamp(batches, prepared, heads, self._ids, self._clock.now(), last_id)
         _insert(connection, plan.events, ledger.position)
         if keys:
             rows = [(tenant_id, key, plan.events[index], index, content) for key, (index, content) in keys.items()]
             _remember(connection, rows, ledger.position)
-        ledger = _advanced(ledger, plan.events)
-        self._move_heads(connection, ledger, heads, plan.heads)
+        ledger = self._move_heads(connection, _advanced(ledger, plan.events), heads, plan.heads)
+        connection.known["last", root] = max(last_id, plan.events[-1].event.event_id)
         return ledger.position, [stamped.event for stamped in plan.events]
 
-    def adopt(self, connection: sqlite3.Connection, envelopes: Iterable[Envelope]) -> tuple[int, Adopted]:
+    def adopt(self, connection: Writer, envelopes: Iterable[Envelope]) -> tuple[int, Adopted]:
         """The ledger's position afterwards, and how many envelopes were new."""
         ledger = self._ledger_head(connection)
         first = ledger.position
@@ -87,6 +94,7 @@ class LedgerWriter:
         for event in envelopes:
             for stream in streams_of_event(event):
                 if stream not in heads:
+                    connection.known.pop(("last", Stream(stream.tenant_id, root_of(stream.stream_id))), None)
                     before[stream] = heads[stream] = fetch_head(connection, stream)
             head = heads[Stream(event.tenant_id, event.stream_id)]
             if len(chunk) == _CHUNK or (chunk and head is not None and event.stream_version <= head.version):
@@ -102,25 +110,31 @@ class LedgerWriter:
 
     def _move_heads(
         self,
-        connection: sqlite3.Connection,
+        connection: Writer,
         ledger: LedgerHead,
         before: Mapping[Stream, StreamHead | None],
         moved: Mapping[Stream, StreamHead],
-    ) -> None:
+    ) -> LedgerHead:
         for stream, after in moved.items():
             ledger = ledger.moved(before.get(stream), after)
             sealed = msgspec.structs.replace(after, mac=self._mac(after.digest()))
             connection.execute(_HEAD_REPLACE, msgspec.structs.astuple(sealed))
+            connection.known[stream] = sealed
         if moved:
-            connection.execute(
-                "INSERT OR REPLACE INTO ledger_head (one, position, streams, total, chain_hash, mac, key_id) "
-                "VALUES (1, ?, ?, ?, ?, ?, ?)",
-                (ledger.position, ledger.streams, ledger.total, ledger.chain_hash, self._mac(ledger.digest()),
-                 self.key_id),
-            )  # fmt: skip
+            connection.known[_LEDGER] = ledger
+            connection.unwritten[_LEDGER] = lambda: self._write_ledger_head(connection, ledger)
+        return ledger
 
-    def _ledger_head(self, connection: sqlite3.Connection) -> LedgerHead:
+    def _write_ledger_head(self, connection: Writer, ledger: LedgerHead) -> None:
+        mac = self._mac(ledger.digest())
+        values = (ledger.position, ledger.streams, ledger.total, ledger.chain_hash, mac, self.key_id)
+        connection.execute(_LEDGER_REPLACE, values)
+
+    def _ledger_head(self, connection: Writer) -> LedgerHead:
         """Where the ledger ends. One that is sealed with a key is not continued without it."""
+        known: LedgerHead | None = connection.known.get(_LEDGER)
+        if known is not None:
+            return known
         ledger, key_id = fetch_ledger_head(connection)
         if key_id is not None and self._key is None:
             raise InvalidInput(
@@ -131,6 +145,11 @@ class LedgerWriter:
 
     def _mac(self, digest: bytes) -> str | None:
         return None if self._key is None else mac_of(self._key, digest)
+
+
+def _head(connection: Writer, stream: Stream) -> StreamHead | None:
+    known: StreamHead | None = connection.known.get(stream)
+    return known or fetch_head(connection, stream)
 
 
 def _insert(connection: sqlite3.Connection, events: Sequence[Stamped], after: int) -> None:

@@ -43,6 +43,6 @@ async def _resume(
     async def begin(_: Runner) -> int:
         return execution_id
 
-    async with open_embedded(place, settings, commits="loop") as embedded:
+    async with open_embedded(place, settings) as embedded:
         await inspect(embedded, origin_of(settings), execution_id)  # one that is not there is said so at once
         return await execute(embedded, settings, place.path, begin, as_json, offline=offline, verbose=verbose)

@@ -82,7 +82,7 @@ async def _retry(wanted: _Wanted, home: Path | None, tenant: str | None, as_json
     from noetl.runtime.wiring import open_embedded
 
     settings, place = settings_of(tenant), home_of(home)
-    async with open_embedded(place, settings, commits="loop") as embedded:
+    async with open_embedded(place, settings) as embedded:
 
         async def begin(runner: Runner) -> int:
             forks = Forks(embedded.ledger, embedded.payloads, runner.driver, settings.tenant.id)

@@ -121,7 +121,7 @@ async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | 
     settings, place = settings_of(tenant), home_of(home)
     if wanted.source is None and not place.has_ledger():
         raise unknown(wanted.ref)
-    async with open_embedded(place, settings, create=wanted.source is not None, commits="loop") as embedded:
+    async with open_embedded(place, settings, create=wanted.source is not None) as embedded:
         source = wanted.source or await in_catalog(embedded, settings.tenant.id, wanted.ref, wanted.version)
         if dry_run:
             return _checked(source, wanted.entry, as_json)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from noetl.adapters.sqlite.commits import Writer
 from noetl.adapters.sqlite.database import Database
 from noetl.errors import Corruption, InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
 
@@ -53,7 +54,7 @@ class Gate:
 
     def __init__(self, database: Database) -> None:
         self._reached, self._opened = threading.Event(), threading.Event()
-        self._held = asyncio.ensure_future(database.write(self._hold))
+        self._held = asyncio.ensure_future(database.write(self._hold, is_long=True))
 
     def _hold(self, _: sqlite3.Connection) -> None:
         self._reached.set()
@@ -261,38 +262,124 @@ class TestWithoutThreads:
         database.close()
 
 
-class TestCommitsInTheLoop:
-    """A local run has its commits made in the event loop, all of one turn together."""
+class TestWhoCommits:
+    """The loop does while that is quick; what may take long is a thread's, and the loop goes on."""
 
-    @pytest.fixture
-    def local(self, path: Path) -> Iterator[Database]:
-        opened = Database(path, commits="loop")
-        yield opened
-        opened.close()
+    async def test_the_loop_commits_all_that_one_turn_asks_for(self, database: Database) -> None:
+        statements: list[str] = []
+        database._writer.set_trace_callback(statements.append)
+        here = threading.get_ident()
+        threads = await asyncio.gather(*(database.write(lambda _: threading.get_ident()) for _ in range(20)))
+        assert set(threads) == {here}
+        assert statements.count("COMMIT") == 1
 
-    async def test_what_one_turn_asks_for_is_one_commit(self, local: Database) -> None:
-        commits: list[str] = []
-        local._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
-        await asyncio.gather(*(local.write(adding(f"n{n}")) for n in range(20)))
-        assert len(commits) == 1
-        assert await count(local) == 20
+    async def test_callers_that_came_together_are_waited_for(self, database: Database) -> None:
+        statements: list[str] = []
+        database._writer.set_trace_callback(statements.append)
 
-    async def test_one_that_fails_takes_nothing_with_it(self, local: Database) -> None:
+        async def come(name: str, turns: int) -> None:
+            await database.write(adding(name))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await database.write(adding(f"{name} again"))
+
+        await asyncio.gather(*(come(f"n{n}", n) for n in range(5)))
+        assert statements.count("COMMIT") == 2
+
+    async def test_long_work_leaves_the_loop_free(self, database: Database) -> None:
+        gate = await Gate(database).close()
+        small = asyncio.ensure_future(database.write(adding("a")))
+        await asyncio.sleep(0)
+        assert not small.done()
+        await gate.open()
+        await small
+        assert await database.write(lambda _: threading.get_ident(), is_long=True) != threading.get_ident()
+
+    async def test_a_file_that_another_process_writes_to_is_waited_for_in_the_thread(self, path: Path) -> None:
+        database = Database(path, busy_timeout=30)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.ensure_future(database.write(adding("a")))
+        later = asyncio.ensure_future(database.write(adding("b")))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        other.execute("ROLLBACK")
+        other.close()
+        await asyncio.gather(waiting, later)
+        assert await count(database) == 2
+        database.close()
+
+    async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(self, database: Database) -> None:
+        database._commits._took = 1.0
+        assert await database.write(lambda _: threading.get_ident()) != threading.get_ident()
+        while database._commits._took > 0.005:
+            await database.write(lambda _: None)
+        assert await database.write(lambda _: threading.get_ident()) == threading.get_ident()
+
+    async def test_a_refusal_among_others_costs_them_nothing(self, database: Database) -> None:
+        def refused(_: sqlite3.Connection) -> None:
+            raise InvalidInput("no")
+
+        statements: list[str] = []
+        database._writer.set_trace_callback(statements.append)
+        answers = await asyncio.gather(
+            database.write(adding("a")), database.write(refused), database.write(adding("b")), return_exceptions=True
+        )
+        assert isinstance(answers[1], InvalidInput)
+        assert not any("SAVEPOINT" in one for one in statements)
+        assert await count(database) == 2
+
+    async def test_one_that_fails_half_way_takes_nothing_with_it(self, database: Database) -> None:
         def broken(connection: sqlite3.Connection) -> None:
             add(connection, "gone")
             raise InvalidInput("no")
 
-        answers = await asyncio.gather(local.write(adding("a")), local.write(broken), local.write(adding("b")),
-                                       return_exceptions=True)  # fmt: skip
+        answers = await asyncio.gather(
+            database.write(adding("a")), database.write(broken), database.write(adding("b")), return_exceptions=True
+        )
         assert isinstance(answers[1], InvalidInput)
-        assert await count(local) == 2
+        assert answers[0] is answers[2] is None
+        assert await count(database) == 2
 
     async def test_closing_commits_what_still_waits(self, path: Path) -> None:
-        database = Database(path, commits="loop")
-        waiting = asyncio.ensure_future(database.write(adding("a")))
+        database = Database(path)
+        long = asyncio.ensure_future(database.write(adding("a"), is_long=True))
+        small = asyncio.ensure_future(database.write(adding("b")))
         await asyncio.sleep(0)
         database.close()
-        await waiting
+        await asyncio.gather(long, small)
         again = Database(path)
-        assert await count(again) == 1
+        assert await count(again) == 2
         again.close()
+
+
+class TestWhatTheWriterKnows:
+    async def test_it_holds_until_another_connection_writes(self, database: Database, path: Path) -> None:
+        def know(connection: Writer) -> None:
+            connection.known["x"] = 1
+
+        def known(connection: Writer) -> object:
+            return connection.known.get("x")
+
+        await database.write(know)
+        await database.write(adding("a"))
+        assert await database.write(known) == 1
+        other = Database(path)
+        await other.write(adding("b"))
+        other.close()
+        assert await database.write(known) is None
+
+    async def test_it_goes_with_what_is_rolled_back(self, database: Database) -> None:
+        def know_and_fail(connection: Writer) -> None:
+            add(connection, "gone")
+            connection.known["x"] = 1
+            connection.unwritten["x"] = lambda: add(connection, "gone, too")
+            raise InvalidInput("no")
+
+        with pytest.raises(InvalidInput):
+            await database.write(know_and_fail)
+        assert await database.write(lambda connection: connection.known.get("x")) is None
+        await asyncio.gather(database.write(know_and_fail), database.write(adding("a")), return_exceptions=True)
+        assert await database.write(lambda connection: connection.known.get("x")) is None
+        assert await count(database) == 1

@@ -5,10 +5,10 @@ Both kinds of store have a ledger with its outbox and projections, and answer th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,16 @@ import pytest
 from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.memory.outbox import MemoryOutbox
 from noetl.adapters.memory.projections import MemoryProjectionStore
-from noetl.adapters.sqlite.database import Database, _Request
+from noetl.adapters.sqlite.commits import Request, Work, Writer
+from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
 from noetl.adapters.sqlite.projections import SqliteProjectionStore
+from noetl.adapters.sqlite.writer import LedgerWriter
 from noetl.errors import NoetlError, Unavailable
 from noetl.kernel.event import Envelope
 from noetl.kernel.ids import Snowflake
-from noetl.kernel.stamp import Batch, Prepared, prepare
+from noetl.kernel.stamp import Batch, IdSource, Prepared, prepare
 from noetl.ports.clock import Clock
 
 __all__ = ["BROKEN", "KEY", "Crashed", "MemoryStore", "SqliteStore", "Store", "copy_files"]
@@ -99,6 +101,30 @@ class MemoryStore:
         raise BROKEN  # an append that had nothing to write has come this far
 
 
+class _SameAgain:
+    """Ids that are the same when work is done once more, so that both ledgers write the same log."""
+
+    def __init__(self, ids: IdSource) -> None:
+        self._ids = ids
+        self._drawn: list[int] = []
+        self._at = 0
+
+    @contextlib.contextmanager
+    def instead_of(self, writer: LedgerWriter) -> Iterator[None]:
+        self._at = 0
+        writer._ids = self
+        try:
+            yield
+        finally:
+            writer._ids = self._ids
+
+    def next(self, now_ms: int, after: int = 0) -> int:
+        if self._at == len(self._drawn):
+            self._drawn.append(self._ids.next(now_ms, after))
+        self._at += 1
+        return self._drawn[self._at - 1]
+
+
 class SqliteStore:
     """One database in a directory of its own. Killed, it goes on from an image of its files at that moment."""
 
@@ -146,7 +172,7 @@ class SqliteStore:
         image: list[Path] = []
 
         def append(
-            connection: sqlite3.Connection, batches: Sequence[Batch], prepared: Sequence[Prepared]
+            connection: Writer, batches: Sequence[Batch], prepared: Sequence[Prepared]
         ) -> tuple[int, Sequence[Envelope]]:
             with contextlib.suppress(NoetlError):
                 type(writer).append(writer, connection, batches, prepared)
@@ -160,23 +186,28 @@ class SqliteStore:
             await self._continue_from(image[0])
 
     async def append_group(self, appends: Sequence[Sequence[Batch]], broken: int | None) -> list[Answer]:
-        """What the writer's thread does when several requests are waiting."""
+        """What is done when several requests are waiting."""
         assert self._database is not None
         writer = self.ledger._writer
 
-        def work(number: int, batches: Sequence[Batch]) -> Callable[[sqlite3.Connection], _Written]:
+        def work(number: int, batches: Sequence[Batch]) -> Work[_Written]:
             prepared = prepare(batches)
+            ids = _SameAgain(writer._ids)
 
-            def append(connection: sqlite3.Connection) -> _Written:
-                written = writer.append(connection, batches, prepared)
+            def append(connection: Writer) -> _Written:
+                with ids.instead_of(writer):
+                    written = writer.append(connection, batches, prepared)
                 if number == broken:
                     raise BROKEN
                 return written
 
             return append
 
-        requests = [_Request(work(number, batches)) for number, batches in enumerate(appends)]
-        self._database._commit(list(requests))
+        loop = asyncio.get_running_loop()
+        requests = [
+            Request(work(number, batches), loop.create_future(), False) for number, batches in enumerate(appends)
+        ]
+        self._database._commits._commit(list(requests))
         answers: list[Answer] = []
         for request in requests:
             request.settle()

@@ -11,7 +11,7 @@ import pytest
 
 from noetl.adapters.memory import ledger as memory
 from noetl.adapters.sqlite import writer as sqlite
-from noetl.adapters.sqlite.database import Database
+from noetl.adapters.sqlite.commits import Commits, Writer
 from noetl.errors import PartialDuplicate, VersionConflict
 from noetl.kernel import retry
 from noetl.kernel.chain import LedgerHead, StreamHead
@@ -143,20 +143,32 @@ def _seal_ignores_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def _savepoint_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Database, "_undo", lambda self: self._writer.execute("RELEASE request"))
+    patch.setattr(Commits, "_undo", lambda self: self._connection.execute("RELEASE request"))
 
 
 def _failure_committed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Database, "_roll_back", lambda self: self._writer.execute("COMMIT"))
+    patch.setattr(Commits, "_roll_back", lambda self: self._connection.execute("COMMIT"))
+
+
+def _heads_known_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Writer, "begin", lambda self: self.execute("BEGIN IMMEDIATE"))
+
+
+def _heads_known_after_a_failure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Writer, "forget", lambda self: self.unwritten.clear())
+
+
+def _ledger_head_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Writer, "write_down", lambda self: self.unwritten.clear())
 
 
 def _heads_outside_transaction(patch: pytest.MonkeyPatch) -> None:
     move = sqlite.LedgerWriter._move_heads
 
-    def torn(self: sqlite.LedgerWriter, connection: sqlite3.Connection, *rest: Any) -> None:
+    def torn(self: sqlite.LedgerWriter, connection: Writer, *rest: Any) -> LedgerHead:
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
-        move(self, connection, *rest)
+        return move(self, connection, *rest)
 
     patch.setattr(sqlite.LedgerWriter, "_move_heads", torn)
 
@@ -233,6 +245,24 @@ MUTANTS = (
         breaks="A stage is closed over fewer events than it has.",
         plant=_seal_ignores_count,
         first_seed=92,
+    ),
+    Mutant(
+        name="heads known for ever",
+        breaks="What another process has appended is not seen: its versions are given out again.",
+        plant=_heads_known_for_ever,
+        adapter="sqlite",
+    ),
+    Mutant(
+        name="heads known after a failure",
+        breaks="Heads that were rolled back are built upon: a gap, or a chain that holds nothing.",
+        plant=_heads_known_after_a_failure,
+        adapter="sqlite",
+    ),
+    Mutant(
+        name="ledger head not written",
+        breaks="The ledger ends before its last events.",
+        plant=_ledger_head_not_written,
+        adapter="sqlite",
     ),
     Mutant(
         name="savepoint not rolled back",

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from noetl.adapters.sqlite.failures import explain
 
-__all__ = ["Commits", "Work", "Writer"]
+__all__ = ["Commits", "Request", "Work", "Writer"]
 
 T = TypeVar("T")
 
@@ -264,9 +264,12 @@ class Commits:
             if not self._connection.in_transaction:
                 raise
             request.error = self._explained(error)
-            self._connection.forget()
-            self._connection.execute("ROLLBACK TO request")
-            self._connection.execute("RELEASE request")
+            self._undo()
+
+    def _undo(self) -> None:
+        self._connection.forget()
+        self._connection.execute("ROLLBACK TO request")
+        self._connection.execute("RELEASE request")
 
     def _fail(self, group: list[Request[Any]], error: BaseException) -> None:
         failure = self._explained(error)

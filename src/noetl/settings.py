@@ -11,11 +11,12 @@ Nothing here looks around by itself: environment, working directory and flags ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NewType, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 
 from noetl.errors import InvalidSetting
+from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "FILE_NAME",
     "Auth",
     "Bytes",
+    "Effects",
     "Env",
     "Ledger",
     "Payloads",
@@ -33,6 +35,7 @@ __all__ = [
     "Setting",
     "Settings",
     "Snapshots",
+    "Spark",
     "Tenant",
     "Tools",
     "find_file",
@@ -48,22 +51,6 @@ FILE_NAME = "noetl.toml"
 ENVIRONMENT_PREFIX = "NOETL_"
 SECRET_VARIABLES = frozenset({"NOETL_WALLET__KEK"})
 """Named like settings, but keys: read where they are used, shown nowhere."""
-
-Bytes = NewType("Bytes", int)
-Seconds = NewType("Seconds", float)
-
-_SIZE_UNITS = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
-}
-_DURATION_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 # --- The sections -----------------------------------------------------------------------------------------
@@ -97,8 +84,32 @@ class Payloads(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     """The store they are kept in, by default a directory in the home; `options` say how it is reached."""
     options: tuple[str, ...] = ()
-    inline_max: Bytes = Bytes(96 * 1024)
-    """A larger payload goes to the payload store and the event keeps a reference."""
+    routes: tuple[str, ...] = ()
+    """Where the store kinds that a playbook names lead, such as `s3=s3://bucket/prefix`."""
+    memory: Bytes = Bytes(64 << 20)
+    """What a process keeps of the payloads it has read; 0 for nothing, here and below."""
+    shared_memory: Bytes = Bytes(1 << 30)
+    """What all processes of a machine keep of tables in shared memory."""
+    disk_cache: Bytes = Bytes(8 << 30)
+    """What a machine keeps on its disk of payloads whose store is elsewhere."""
+    verify_ipc: bool = False
+    """Whether the content of a table in shared memory is checked when it is opened, not its header only."""
+    encrypt: bool = False
+    """Whether payloads are stored encrypted, with a key of the wallet; there is no disk cache then."""
+    replica: str | None = None
+    """A copy of the store with the same keys, from which `noetl repair` may restore; `replica_options` are for it."""
+    replica_options: tuple[str, ...] = ()
+    step_scope: Seconds = Seconds(24 * 3600.0)
+    """How long a result of `scope: step` is kept after its execution has ended."""
+    grace: Seconds = Seconds(24 * 3600.0)
+    """How old an object is at least before `noetl gc` may delete it."""
+
+
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
+    """How a side effect that happened is kept from happening again."""
+
+    barrier: bool = False
+    """Whether a worker makes the outcome of a side effect durable before it reports it."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,6 +150,21 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     """Where DuckDB looks for extensions; by default in the user's home."""
     artifact_roots: tuple[str, ...] = ()
     """Directories beside its own in which an artifact task may read and write files."""
+
+
+class Spark(msgspec.Struct, frozen=True, kw_only=True):
+    """The Spark session of data stages; `executor.spec.spark` of a playbook goes before it."""
+
+    master: str = "local[*]"
+    """Where Spark runs: `local[4]`, `spark://host:7077`, `yarn`, `k8s://https://host:443`."""
+    remote: str | None = None
+    """A Spark Connect server to use instead, such as `sc://host:15002`."""
+    conf: tuple[str, ...] = ()
+    """Settings of Spark's own, such as `spark.sql.shuffle.partitions=64`."""
+    ui: bool = True
+    """Whether Spark's own pages are served while a session runs."""
+    start: Seconds = Seconds(120.0)
+    """How long Spark may take to start."""
 
 
 class Env(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,8 +209,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger = Ledger()
     snapshots: Snapshots = Snapshots()
     payloads: Payloads = Payloads()
+    effects: Effects = Effects()
     place: Place = Place()
     tools: Tools = Tools()
+    spark: Spark = Spark()
     env: Env = Env()
     server: Server = Server()
     sources: dict[str, str] = {}
@@ -208,71 +236,13 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "ledger": Ledger,
     "snapshots": Snapshots,
     "payloads": Payloads,
+    "effects": Effects,
     "place": Place,
     "tools": Tools,
+    "spark": Spark,
     "env": Env,
     "server": Server,
 }
-
-
-# --- Humane units -----------------------------------------------------------------------------------------
-
-
-def parse_size(value: object) -> Bytes:
-    """Bytes from `64MiB`, `96 KiB`, `1.5GB` or a plain number of bytes."""
-    number = _parse_quantity(value, "size", _SIZE_UNITS, example="64MiB")
-    if number != int(number):
-        _refuse_quantity(value, "size", _SIZE_UNITS, example="64MiB")
-    return Bytes(int(number))
-
-
-def parse_duration(value: object) -> Seconds:
-    """Seconds from `30s`, `250ms`, `2h`, `1.5 m` or a plain number of seconds."""
-    return Seconds(_parse_quantity(value, "duration", _DURATION_UNITS, example="30s"))
-
-
-def format_size(size: int) -> str:
-    """The shortest exact form in binary units, so that parsing it gives the same number back."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size and size % _SIZE_UNITS[unit] == 0:
-            return f"{size // _SIZE_UNITS[unit]}{unit}"
-    return f"{size}B"
-
-
-def format_duration(seconds: float) -> str:
-    """The largest unit that gives a whole number; seconds with a fraction where none does."""
-    for unit in ("d", "h", "m", "s", "ms", "us"):
-        count = round(seconds / _DURATION_UNITS[unit])
-        if count and count * _DURATION_UNITS[unit] == seconds:
-            return f"{count}{unit}"
-    return f"{seconds:g}s"
-
-
-def _parse_quantity(value: object, kind: str, units: Mapping[str, float], *, example: str) -> float:
-    import math
-    import re
-
-    number: float
-    scale: float
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        number, scale = value, 1
-    elif isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value, re.ASCII)):
-        scales = {"": 1} | {unit.lower(): factor for unit, factor in units.items()}
-        if (found := scales.get(match[2].lower())) is None:
-            _refuse_quantity(value, kind, units, example=example)
-        number, scale = (float(match[1]) if "." in match[1] else int(match[1])), found
-    else:
-        _refuse_quantity(value, kind, units, example=example)
-    if not math.isfinite(number) or number < 0:
-        _refuse_quantity(value, kind, units, example=example)
-    return number * scale
-
-
-def _refuse_quantity(value: object, kind: str, units: Mapping[str, float], *, example: str) -> NoReturn:
-    raise InvalidSetting(
-        f"{_quote(value)} is not a {kind}",
-        hint=f"write a number and one of {', '.join(units)}, such as {example}",
-    )
 
 
 # --- Kinds of value ---------------------------------------------------------------------------------------
@@ -280,7 +250,7 @@ def _refuse_quantity(value: object, kind: str, units: Mapping[str, float], *, ex
 
 def _parse_text(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidSetting(f"expected text, found {_quote(value)}", hint=f'write it in quotes: "{value}"')
+        raise InvalidSetting(f"expected text, found {quoted(value)}", hint=f'write it in quotes: "{value}"')
     if not value.strip():
         raise InvalidSetting("expected text, found nothing", hint="remove the key to use its default")
     return value
@@ -294,7 +264,7 @@ def _parse_count(value: object) -> int:
         except ValueError:
             number = None
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InvalidSetting(f"expected a whole number of at least 1, found {_quote(value)}")
+        raise InvalidSetting(f"expected a whole number of at least 1, found {quoted(value)}")
     return number
 
 
@@ -303,7 +273,7 @@ def _parse_flag(value: object) -> bool:
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
-    raise InvalidSetting(f"expected true or false, found {_quote(value)}")
+    raise InvalidSetting(f"expected true or false, found {quoted(value)}")
 
 
 def _parse_texts(value: object) -> tuple[str, ...]:
@@ -311,7 +281,7 @@ def _parse_texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if not isinstance(value, list):
-        raise InvalidSetting(f"expected a list of texts, found {_quote(value)}", hint='write it as ["a", "b"]')
+        raise InvalidSetting(f"expected a list of texts, found {quoted(value)}", hint='write it as ["a", "b"]')
     return tuple(_parse_text(item) for item in value)
 
 
@@ -319,7 +289,7 @@ def _parse_auth(value: object) -> Auth:
     match value:
         case "none" | "token":
             return value
-    raise InvalidSetting(f"expected none or token, found {_quote(value)}")
+    raise InvalidSetting(f"expected none or token, found {quoted(value)}")
 
 
 class _Kind(NamedTuple):
@@ -339,12 +309,6 @@ _KINDS: dict[object, _Kind] = {
     Auth: _Kind(_parse_auth, str),
     tuple[str, ...]: _Kind(_parse_texts, ", ".join),
 }
-
-
-def _quote(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"'{value}'" if isinstance(value, str) else str(value)
 
 
 # --- Loading ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Settings: layers, units, places and every message a person can meet."""
+"""Settings: layers, places and every message a person can meet."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from noetl.errors import InvalidInput, InvalidSetting
-from noetl.settings import (
-    Settings,
-    find_file,
-    format_duration,
-    format_size,
-    load,
-    parse_duration,
-    parse_size,
-    resolve_home,
-)
+from noetl.settings import Settings, find_file, load, resolve_home
 
 
 @pytest.fixture
@@ -59,7 +48,17 @@ class TestLayers:
             "snapshots.every": "10000",
             "payloads.url": "",
             "payloads.options": "",
-            "payloads.inline_max": "96KiB",
+            "payloads.routes": "",
+            "payloads.memory": "64MiB",
+            "payloads.shared_memory": "1GiB",
+            "payloads.disk_cache": "8GiB",
+            "payloads.verify_ipc": "false",
+            "payloads.encrypt": "false",
+            "payloads.replica": "",
+            "payloads.replica_options": "",
+            "payloads.step_scope": "1d",
+            "payloads.grace": "1d",
+            "effects.barrier": "false",
             "place.env": "dev",
             "place.region": "local",
             "place.cell": "local-a",
@@ -78,6 +77,11 @@ class TestLayers:
             "tools.python_cache": "",
             "tools.duckdb_extensions": "",
             "tools.artifact_roots": "",
+            "spark.master": "local[*]",
+            "spark.remote": "",
+            "spark.conf": "",
+            "spark.ui": "true",
+            "spark.start": "2m",
             "env.allow": "",
             "server.host": "127.0.0.1",
             "server.port": "8082",
@@ -140,11 +144,11 @@ class TestLayers:
         assert load(environ={variable: "x"}, cwd=project) == Settings()
 
     def test_a_view_gives_value_text_and_source(self, project: Path) -> None:
-        settings = load(environ={"NOETL_PAYLOADS__INLINE_MAX": "65536"}, cwd=project)
+        settings = load(environ={"NOETL_PAYLOADS__MEMORY": "65536"}, cwd=project)
 
-        shown = next(item for item in settings.items() if item.name == "payloads.inline_max")
+        shown = next(item for item in settings.items() if item.name == "payloads.memory")
 
-        assert shown == ("payloads.inline_max", 65536, "64KiB", "NOETL_PAYLOADS__INLINE_MAX")
+        assert shown == ("payloads.memory", 65536, "64KiB", "NOETL_PAYLOADS__MEMORY")
 
     @pytest.mark.parametrize(
         ("text", "line"),
@@ -235,9 +239,9 @@ class TestMessages:
         )
 
     def test_a_size_that_is_not_one(self, project: Path) -> None:
-        file = write(project, "[payloads]\ninline_max = true\n")
+        file = write(project, "[payloads]\nmemory = true\n")
         assert refusal(project) == (
-            f"{file}:2: payloads.inline_max: true is not a size "
+            f"{file}:2: payloads.memory: true is not a size "
             "(write a number and one of B, KB, MB, GB, TB, KiB, MiB, GiB, TiB, such as 64MiB)"
         )
 
@@ -262,69 +266,6 @@ class TestMessages:
 
     def test_they_are_the_caller_s_to_correct(self) -> None:
         assert issubclass(InvalidSetting, InvalidInput)
-
-
-class TestUnits:
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            ("0", 0),
-            (512, 512),
-            ("512", 512),
-            ("512B", 512),
-            ("64MiB", 64 * 2**20),
-            ("64 mib", 64 * 2**20),
-            ("1.5KiB", 1536),
-            ("2GB", 2 * 10**9),
-            ("1TiB", 2**40),
-            ("9007199254740993", 9007199254740993),
-        ],
-    )
-    def test_sizes(self, text: object, expected: int) -> None:
-        assert parse_size(text) == expected
-
-    @pytest.mark.parametrize("text", ["", "MiB", "-1", "1 M", "0.3B", "1e3", "64MiB or so", None, True, -1, 1.5, "٣"])
-    def test_what_is_not_a_size(self, text: object) -> None:
-        with pytest.raises(InvalidSetting, match="is not a size"):
-            parse_size(text)
-
-    @pytest.mark.parametrize(
-        ("text", "expected"),
-        [
-            (0, 0.0),
-            (1.5, 1.5),
-            ("30", 30.0),
-            ("30s", 30.0),
-            ("250ms", 0.25),
-            ("5us", 5e-6),
-            ("1.5 m", 90.0),
-            ("2h", 7200.0),
-            ("1d", 86400.0),
-        ],
-    )
-    def test_durations(self, text: object, expected: float) -> None:
-        assert parse_duration(text) == pytest.approx(expected)
-
-    @pytest.mark.parametrize("text", ["", "s", "-3s", "10 sec", "inf", None, False, -1, float("nan"), float("inf")])
-    def test_what_is_not_a_duration(self, text: object) -> None:
-        with pytest.raises(InvalidSetting, match="is not a duration"):
-            parse_duration(text)
-
-    @given(st.integers(min_value=0, max_value=2**63))
-    def test_a_size_survives_being_shown(self, size: int) -> None:
-        assert parse_size(format_size(size)) == size
-
-    @given(st.integers(min_value=0, max_value=10**9), st.sampled_from(["us", "ms", "s", "m", "h", "d"]))
-    def test_a_duration_survives_being_shown(self, count: int, unit: str) -> None:
-        seconds = parse_duration(f"{count}{unit}")
-        assert parse_duration(format_duration(seconds)) == seconds
-
-    @pytest.mark.parametrize(
-        ("seconds", "text"),
-        [(0, "0s"), (0.25, "250ms"), (90, "90s"), (120, "2m"), (3600, "1h"), (1.25e-07, "1.25e-07s")],
-    )
-    def test_durations_are_shown_in_the_largest_whole_unit(self, seconds: float, text: str) -> None:
-        assert format_duration(seconds) == text
 
 
 class TestHome:

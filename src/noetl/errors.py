@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "AccessRefused",
     "Conflict",
     "Corruption",
     "Forbidden",
@@ -91,6 +92,10 @@ class Forbidden(NoetlError):
 
 class Unavailable(NoetlError):
     """Something we depend on did not answer; the same call may succeed later."""
+
+
+class AccessRefused(Unavailable):
+    """What we depend on has answered, and will say no until a person changes a key, a right or a name."""
 
 
 class StorageFull(Unavailable):

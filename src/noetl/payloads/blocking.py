@@ -11,14 +11,15 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from noetl.errors import StorageFull, Unavailable
+from noetl.errors import AccessRefused, StorageFull, Unavailable
 
-__all__ = ["PIECE_BYTES", "closing", "in_thread", "regroup", "storage_errors"]
+__all__ = ["PIECE_BYTES", "closing", "in_thread", "made_ahead", "regroup", "storage_errors", "watched"]
 
 PIECE_BYTES = 1 << 20
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM})
+_WRONG_NAME = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,8 +57,38 @@ async def regroup(data: AsyncIterable[bytes], *, at_least: int = PIECE_BYTES) ->
         yield bytes(pending)
 
 
+async def made_ahead(pieces: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+    """Pieces that take work to make, made in a thread: the next one while the consumer is busy with the last."""
+    loop = asyncio.get_running_loop()
+    coming = loop.run_in_executor(None, next, pieces, None)
+    try:
+        while (piece := await asyncio.shield(coming)) is not None:
+            coming = loop.run_in_executor(None, next, pieces, None)
+            yield piece
+    finally:
+        await _settled(coming)
+
+
+async def watched(pieces: AsyncIterator[bytes], look: Callable[[bytes], object]) -> AsyncGenerator[bytes, None]:
+    """The same pieces, each looked at in a thread, in their order, while the consumer is busy with it."""
+    loop = asyncio.get_running_loop()
+    looking: asyncio.Future[object] | None = None
+    try:
+        async with closing(pieces) as taken:
+            async for piece in taken:
+                if looking is not None:
+                    await asyncio.shield(looking)
+                looking = loop.run_in_executor(None, look, piece)
+                yield piece
+        if looking is not None:
+            await asyncio.shield(looking)
+    finally:
+        if looking is not None:
+            await _settled(looking)
+
+
 @asynccontextmanager
-async def closing(stream: AsyncIterator[bytes]) -> AsyncIterator[AsyncIterator[bytes]]:
+async def closing(stream: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
     """The stream, closed when the block ends, so that no file stays open until somebody collects garbage."""
     try:
         yield stream
@@ -79,11 +110,15 @@ def _explained(error: OSError, path: Path) -> Unavailable:
     if error.errno in _FULL:
         return StorageFull(f"no room to write '{path}': {error.strerror}", hint="free space or raise the quota")
     if error.errno in _FORBIDDEN:
-        return Unavailable(
+        return AccessRefused(
             f"'{path}' may not be used: {error.strerror}", hint="give the user that runs this read and write access"
         )
     if error.errno == errno.EROFS:
-        return Unavailable(f"'{path}' cannot be written: {error.strerror}", hint="mount it writable or choose another")
+        return AccessRefused(
+            f"'{path}' cannot be written: {error.strerror}", hint="mount it writable or choose another"
+        )
+    if error.errno in _WRONG_NAME:
+        return AccessRefused(f"'{path}' cannot be used: {error.strerror}", hint="choose another name")
     return Unavailable(f"'{path}' cannot be used: {error.strerror or error}")
 
 

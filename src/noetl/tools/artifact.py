@@ -1,108 +1,77 @@
-"""artifact: read or write one stored object by its address (DSL 9.11).
+"""artifact: read, write or list stored objects by their address (DSL 9.11).
 
-Files are handled here. Every other address belongs to a store that whoever wires the tool brings along, as two
-functions: what they raise (`NotFound`, `StorageFull`, `Unavailable`) says which error the task gets.
+Addresses are followed by the resolver that comes with the call; what it raises says which error the task gets.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import gzip
 import hashlib
-import io
-import os
-import tempfile
-import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
-import zstandard
 
-from noetl.errors import NotFound, StorageFull, Unavailable
+from noetl.errors import AccessRefused, Conflict, Corruption, InvalidInput, NoetlError, NotFound, StorageFull
 from noetl.kernel.event import Json
-from noetl.payloads.blocking import in_thread, storage_errors
+from noetl.kernel.lazy import plain
+from noetl.payloads.blocking import in_thread
+from noetl.payloads.files import Files
+from noetl.payloads.resolver import Entry, Resolver, TooLarge
 from noetl.tools.base import Call, Outcome, Rendering, failed, ok
-from noetl.tools.values import BadField, Refused, decoded_json, truth
+from noetl.tools.content import decoded, encoded, packed, packing_of, unpacked
+from noetl.tools.values import BadField, Refused, truth
 
-__all__ = ["ArtifactTool", "Resolve", "Store"]
+__all__ = ["ArtifactTool"]
 
-Resolve = Callable[[str, Call], Awaitable[Any]]
-"""What is at an address: bytes as they are stored, or a value that is already decoded."""
-Store = Callable[[str, bytes, Call], Awaitable[str]]
-"""Keep bytes at an address; returns the address they can be read from."""
-
-FILE = "file://"
-STORED = ("noetl://", "s3://", "gs://")
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 _MOST_BYTES = 256 << 20
-
-
-class TooLarge(Exception):
-    """More than the tool may hold."""
+_LISTED = 1000
+_MOST_LISTED = 100_000
+_FILES_ONLY = Resolver({"file": Files})
 
 
 class ArtifactTool:
-    """Gets and puts. Files must lie below the task's directory, the execution's scratch or one of `roots`."""
+    """Gets, puts and lists. Without a resolver of the call's own it knows files only."""
 
     kind = "artifact"
     rendering: Mapping[str, Rendering] = {}
     required: tuple[tuple[str, ...], ...] = (("action",),)
 
-    def __init__(
-        self,
-        *,
-        resolve: Resolve | None = None,
-        store: Store | None = None,
-        schemes: tuple[str, ...] = STORED,
-        roots: Sequence[Path] = (),
-        max_bytes: int = _MOST_BYTES,
-    ) -> None:
-        """`schemes` are the addresses that `resolve` and `store` know."""
-        self._schemes = schemes
-        self._resolve = resolve
-        self._store = store
-        self._roots = tuple(roots)
+    def __init__(self, *, max_bytes: int = _MOST_BYTES) -> None:
         self._max_bytes = max_bytes
 
     def side_effecting(self, fields: Json) -> bool:
-        """Only a get is harmless; an action that is not known yet might be a put."""
-        return fields.get("action") != "get"
+        """Reading is harmless; an action that is not known yet might be a put."""
+        return fields.get("action") not in ("get", "list")
 
     async def run(self, call: Call) -> Outcome:
-        """Read or write."""
+        """Do what `action` says."""
         asked = {**call.input, **{name: value for name, value in call.fields.items() if value is not None}}
+        actions = {"get": self._get, "put": self._put, "list": self._list}
         try:
-            if asked.get("action") == "get":
-                return await self._get(call, asked)
-            if asked.get("action") == "put":
-                return await self._put(call, asked)
-            raise BadField(f"action must be get or put, not '{asked.get('action')}'")
+            action = actions.get(str(asked.get("action")))
+            if action is None:
+                raise BadField(f"action must be get, put or list, not '{asked.get('action')}'")
+            return await action(call, asked)
         except Refused as error:
             return error.outcome
-        except NotFound as error:
-            return failed("missing_reference", "REFERENCE_NOT_AVAILABLE", str(error))
-        except (StorageFull, TooLarge) as error:
-            return failed("storage_quota", "STORAGE_FULL", str(error))
-        except Unavailable as error:
-            return failed("storage_access", "STORAGE_UNAVAILABLE", str(error))
+        except NoetlError as error:
+            return _explained(error)
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
     async def _get(self, call: Call, asked: Json) -> Outcome:
         uri, digest = _reference(asked)
-        found = await self._fetch(uri, call)
+        found = await _resolver(call).read(uri, call.caller(call.auth), limit=self._max_bytes)
         if not isinstance(found, bytes):
-            size = len(msgspec.json.encode(found))
-            return ok({**_top(found), "data": found, "uri": uri, "size_bytes": size, "compressed": False})
-        content, compressed = await in_thread(_unpacked, found, self._max_bytes)
-        if digest and hashlib.sha256(content).hexdigest() != digest:
+            value = plain(found)
+            size = len(msgspec.json.encode(value))
+            return ok({**_top(value), "data": value, "uri": uri, "size_bytes": size, "compressed": False})
+        content, compressed = await in_thread(unpacked, found, self._max_bytes)
+        if digest and digest not in await in_thread(_digests, content, found):
             return failed("storage_access", "DIGEST_MISMATCH", f"{uri} is not what its reference says: it was changed")
-        value, encoding = _decoded(content, uri)
+        value, encoding = decoded(content, uri)
         result = {"data": value, "uri": uri, "size_bytes": len(content), "compressed": compressed, **encoding}
         return ok({**_top(value), **result})
 
@@ -110,49 +79,69 @@ class ArtifactTool:
         uri = asked.get("uri")
         if not uri or "data" not in asked:
             raise BadField("a put needs uri and data", code="FIELD_MISSING")
-        content = _encoded(asked["data"])
-        packing = _packing(str(uri), asked)
-        stored = await in_thread(_packed, content, packing)
-        where = await self._keep(str(uri), stored, call)
-        return ok(
-            {
-                "uri": where,
-                "size_bytes": len(content),
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "compressed": bool(packing),
-                "stored_bytes": len(stored),
-            }
-        )
+        content = encoded(plain(asked["data"]))
+        packing = packing_of(str(uri), asked)
+        overwrite = truth(asked, "overwrite", default=True)
+        stored = await in_thread(packed, content, packing)
+        written = await _resolver(call).write(str(uri), stored, call.caller(call.auth), overwrite=overwrite)
+        if not written.created:
+            await self._check_same(written.uri, content, call)
+        result = {
+            "uri": written.uri,
+            "size_bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "compressed": bool(packing),
+            "stored_bytes": len(stored),
+        }
+        return ok(result if overwrite else {**result, "created": written.created})
 
-    async def _fetch(self, uri: str, call: Call) -> Any:
-        if uri.startswith(FILE):
-            path = await in_thread(self._path, uri, call)
-            return await in_thread(_read, path, uri, self._max_bytes)
-        if self._resolve is None or not uri.startswith(self._schemes):
-            raise _no_store(uri)
-        return await self._resolve(uri, call)
+    async def _check_same(self, uri: str, content: bytes, call: Call) -> None:
+        """A task that is delivered twice finds what it has put itself: that is no conflict."""
+        try:
+            there = await _resolver(call).read(uri, call.caller(call.auth), limit=self._max_bytes)
+            same = isinstance(there, bytes) and (await in_thread(unpacked, there, self._max_bytes))[0] == content
+        except TooLarge:
+            same = False
+        if not same:
+            raise BadField(
+                f"'{uri}' holds something else, and overwrite is false: choose another name, or let it be replaced",
+                kind="storage_access",
+                code="OBJECT_EXISTS",
+            )
 
-    async def _keep(self, uri: str, stored: bytes, call: Call) -> str:
-        if uri.startswith(FILE):
-            path = await in_thread(self._path, uri, call)
-            await in_thread(_write, path, stored)
-            return uri
-        if self._store is None or not uri.startswith(self._schemes):
-            raise _no_store(uri)
-        return await self._store(uri, stored, call)
+    async def _list(self, call: Call, asked: Json) -> Outcome:
+        uri, limit = asked.get("uri"), _limit(asked)
+        if not uri or not isinstance(uri, str):
+            raise BadField("a list needs uri", code="FIELD_MISSING")
+        found: list[Entry] = []
+        async with aclosing(_resolver(call).list(uri, call.caller(call.auth))) as entries:
+            async for entry in entries:
+                found.append(entry)
+                if len(found) > limit:
+                    break
+        objects = msgspec.to_builtins(found[:limit])
+        return ok({"uri": uri, "objects": objects, "count": len(objects), "truncated": len(found) > limit})
 
-    def _path(self, uri: str, call: Call) -> Path:
-        """The file of an address, with every link followed. Outside the roots there is nothing to read or write."""
-        text = unquote(uri[len(FILE) :])
-        if text.startswith("localhost/"):
-            text = text.removeprefix("localhost")
-        if not text or "\0" in text:
-            raise BadField(f"'{uri}' names no file")
-        path = (call.directory / text).resolve()
-        roots = [root.resolve() for root in (call.directory, call.scratch, *self._roots)]
-        if not any(path.is_relative_to(root) for root in roots):
-            raise Unavailable(f"'{uri}' is outside of the directories that this task may use")
-        return path
+
+def _resolver(call: Call) -> Resolver:
+    return call.resolver or _FILES_ONLY
+
+
+def _explained(error: NoetlError) -> Outcome:
+    """The error of a task (DSL 7.3 and 9.11). What only time has to change may be retried."""
+    if isinstance(error, NotFound):
+        return failed("missing_reference", "REFERENCE_NOT_AVAILABLE", str(error))
+    if isinstance(error, StorageFull | TooLarge):
+        return failed("storage_quota", "STORAGE_FULL", str(error))
+    if isinstance(error, AccessRefused):
+        return failed("storage_access", "ACCESS_REFUSED", str(error))
+    if isinstance(error, Corruption):
+        return failed("storage_access", "DIGEST_MISMATCH", str(error))
+    if isinstance(error, InvalidInput):
+        return failed("schema", "FIELD_INVALID", str(error))
+    if isinstance(error, Conflict):
+        return failed("storage_access", "OBJECT_CHANGED", str(error), retryable=True)
+    return failed("storage_access", "STORAGE_UNAVAILABLE", str(error), retryable=True)
 
 
 def _reference(asked: Json) -> tuple[str, str]:
@@ -181,98 +170,19 @@ def _json(text: str) -> Any:
         raise BadField(f"result_ref is not a reference: {error}", kind="parse") from None
 
 
-def _no_store(uri: str) -> Exception:
-    if uri.startswith(STORED):
-        scheme = uri.partition(":")[0]
-        message = f"'{uri}' cannot be reached: it needs an object store for {scheme}://, and none is configured here"
-        return Refused(failed("storage_access", "KIND_UNAVAILABLE", message))
-    return BadField(f"'{uri}' is not an address: use one of {', '.join((FILE, *STORED))}")
+def _limit(asked: Json) -> int:
+    given = asked.get("limit", _LISTED)
+    if isinstance(given, str) and given.isdecimal():
+        given = int(given)
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= _MOST_LISTED:
+        raise BadField(f"limit must be a number from 1 to {_MOST_LISTED}")
+    return given
+
+
+def _digests(*forms: bytes) -> tuple[str, ...]:
+    """A reference may mean the content, or the bytes as they are stored."""
+    return tuple(hashlib.sha256(form).hexdigest() for form in forms)
 
 
 def _top(value: Any) -> Json:
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-# --- Content ----------------------------------------------------------------------------------------------
-
-
-def _encoded(data: Any) -> bytes:
-    """Text as it is, everything else as JSON."""
-    try:
-        return data.encode() if isinstance(data, str) else msgspec.json.encode(data)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadField(f"data cannot be written: {error}") from None
-
-
-def _decoded(content: bytes, uri: str) -> tuple[Any, Json]:
-    """A value where it is JSON, else text; base64, and a word that says so, for bytes that are neither."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode("ascii"), {"encoding": "base64"}
-    says_json = "json" in uri.lower().rpartition("/")[2].split(".")[1:]
-    looks_json = text.lstrip()[:1] in ("{", "[")
-    return (decoded_json(text) if says_json or looks_json else text), {}
-
-
-def _packing(uri: str, asked: Json) -> str:
-    given = asked.get("compress")
-    if given in ("zstd", "gzip"):
-        return str(given)
-    if not truth({"compress": given}, "compress", default=True):
-        return ""
-    return "gzip" if uri.endswith(".gz") else "zstd"
-
-
-def _packed(content: bytes, packing: str) -> bytes:
-    if packing == "zstd":
-        return zstandard.ZstdCompressor().compress(content)
-    return gzip.compress(content, mtime=0) if packing == "gzip" else content
-
-
-def _unpacked(stored: bytes, limit: int) -> tuple[bytes, bool]:
-    """The content, and whether it was compressed. A small object may unpack to more than we can hold."""
-    if not stored.startswith((_ZSTD, _GZIP)):
-        return stored, False
-    source = io.BytesIO(stored)
-    try:
-        if stored.startswith(_ZSTD):
-            content = zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True).read(limit + 1)
-        else:
-            content = gzip.GzipFile(fileobj=source).read(limit + 1)
-    except (zstandard.ZstdError, zlib.error, OSError, EOFError, binascii.Error):
-        return stored, False  # it only begins like one
-    if len(content) > limit:
-        raise TooLarge(f"the content is larger than {limit} bytes")
-    return content, True
-
-
-# --- Files ------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path, uri: str, limit: int) -> bytes:
-    if not path.exists():
-        raise NotFound(f"'{uri}' does not exist")
-    if not path.is_file():
-        raise Unavailable(f"'{uri}' is not a file")
-    with storage_errors(path), path.open("rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise TooLarge(f"'{uri}' is larger than {limit} bytes")
-    return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of it or none: a reader never sees half a file, not even after a crash."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
 from noetl.kernel.event import Json
 
+if TYPE_CHECKING:
+    from noetl.payloads.resolver import Caller, Resolver
+
 __all__ = ["Call", "Outcome", "Rendering", "Tool", "failed", "ok"]
 
-Rendering = Literal["lenient", "strict", "code", "raw"]
-"""How a field's templates are treated (DSL 8): a raw field is handed over as written."""
+Rendering = Literal["lenient", "strict", "code", "raw", "lazy"]
+"""How a field's templates are treated (DSL 8): a raw field is handed over as written, and a lenient one that is lazy
+(`input`) may hold tables that are not JSON."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +40,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Where relative paths of this call begin."""
     scratch: Path = Path()
     """A directory of the execution's own, for databases and large bodies."""
+    offered: Mapping[str, Any] = {}
+    """Names that code may use without being given them, such as the frame that it runs for."""
+    resolver: Resolver | None = None
+    """Follows addresses for the tool: `noetl://`, `s3://`, `gs://`, `az://`, `file://`."""
+
+    def caller(self, auth: Any, options: Mapping[str, object] | None = None) -> Caller:
+        """Whom the resolver acts for: this call, with a credential and, where the playbook says more, with options."""
+        from noetl.payloads.resolver import Caller
+
+        scratch = self.scratch if self.scratch.parts else None
+        return Caller(auth=auth, options=options or {}, directory=self.directory, scratch=scratch)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,16 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from noetl.errors import Unavailable
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, Tool, failed, ok
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from noetl.payloads.resolver import Resolver
 
 __all__ = ["BUILT_IN", "INTERPRETED", "UNAVAILABLE", "KindUnavailable", "Options", "Registry", "UserKinds", "tool"]
 
@@ -77,7 +81,8 @@ class Registry:
     """Tools by kind, made when first asked for. Users' tools come from `@noetl.tool` and from entry points.
 
     `options` are what a built-in kind is to be made with, by kind; `disabled` are kinds that are not to run here, each
-    with the reason; `at_once` is how many tasks of a kind may run at the same time.
+    with the reason; `at_once` is how many tasks of a kind may run at the same time; `resolver` follows addresses for
+    all of them.
     """
 
     def __init__(
@@ -86,10 +91,12 @@ class Registry:
         options: Mapping[str, Options] | None = None,
         disabled: Mapping[str, str] | None = None,
         at_once: Mapping[str, int] | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._made: dict[str, Tool] = dict(tools or {})
         self._options = dict(options or {})
         self._disabled = dict(disabled or {})
+        self.resolver = resolver
         self._turns = {kind: asyncio.Semaphore(limit) for kind, limit in (at_once or {}).items()}
 
     def find(self, kind: str) -> Tool | None:
@@ -135,6 +142,8 @@ class Registry:
         for group in found.required:
             if not any(call.fields.get(name) is not None or call.input.get(name) is not None for name in group):
                 return failed("schema", "FIELD_MISSING", f"a {call.kind} task needs {' or '.join(group)}")
+        if self.resolver is not None:
+            call = msgspec.structs.replace(call, resolver=self.resolver)
         return await found.run(call)
 
     async def close(self) -> None:

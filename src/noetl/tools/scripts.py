@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from noetl.errors import AccessRefused, NoetlError, NotFound, Unavailable
 from noetl.kernel.event import Json
+from noetl.payloads.resolver import TooLarge
 from noetl.tools.base import Call, Outcome, failed
+from noetl.tools.values import Refused, seconds
 
 __all__ = ["load", "load_rendered"]
 
 MAX_SCRIPT_BYTES = 8 << 20
 _TIMEOUT = 30.0
-_SCHEMES = {"file": "file", "gs": "gcs", "gcs": "gcs", "s3": "s3", "http": "http", "https": "https", "": "file"}
+_OBJECT_TIMEOUT = 120.0
+_SCHEMES = {
+    "": "file", "file": "file", "http": "http", "https": "https", "s3": "s3", "gs": "gcs", "gcs": "gcs",
+    "az": "azure", "azure": "azure", "abfs": "azure", "abfss": "azure", "noetl": "noetl",
+}  # fmt: skip
+_OBJECTS = {"s3": "s3", "gcs": "gs", "azure": "az", "noetl": "noetl"}
+"""Kinds of source that a resolver reads, and the scheme of an address that is given without one."""
+_OPTIONS = ("region", "endpoint")
 
 
 async def load(script: Any, call: Call) -> str | Outcome:
@@ -29,12 +39,8 @@ async def load(script: Any, call: Call) -> str | Outcome:
         return await _from_file(uri, source, call.directory)
     if kind in ("http", "https"):
         return await _from_http(str(source.get("path") or uri), source, call)
-    if kind in ("gcs", "s3"):
-        return failed(
-            "storage_access",
-            "KIND_UNAVAILABLE",
-            f"script source '{kind}' cannot be read here: it needs an object store, and none is configured",
-        )
+    if kind in _OBJECTS:
+        return await _from_object(kind, uri, source, call)
     return failed("schema", "FIELD_INVALID", f"script.source.type: '{kind}' is not known")
 
 
@@ -83,7 +89,7 @@ async def _from_file(uri: str, source: Json, directory: Path) -> str | Outcome:
     named = str(source.get("path") or uri)
     if not named:
         return failed("schema", "FIELD_MISSING", "a script from a file needs source.path or uri")
-    path = directory / (unquote(urlsplit(named).path) if named.startswith("file:") else named)
+    path = directory / _path_of(named)
     try:
         return _text(await asyncio.to_thread(_read, path), str(path))
     except FileNotFoundError:
@@ -92,9 +98,50 @@ async def _from_file(uri: str, source: Json, directory: Path) -> str | Outcome:
         return failed("storage_access", "SCRIPT_NOT_READABLE", f"script {path} cannot be read: {error.strerror}")
 
 
+def _path_of(named: str) -> str:
+    """`file:///whole/path`, and `file://path` or `file:path` from the directory of the call, as artifact has them."""
+    if not named.startswith("file:"):
+        return named
+    text = unquote(named.removeprefix("file:").removeprefix("//"))
+    return text.removeprefix("localhost") if text.startswith("localhost/") else text
+
+
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(MAX_SCRIPT_BYTES + 1)
+
+
+async def _from_object(kind: str, uri: str, source: Json, call: Call) -> str | Outcome:
+    """From where the resolver of this installation leads. A path without a scheme begins with the bucket."""
+    address = str(source.get("path") or uri)
+    if not address:
+        return failed("schema", "FIELD_MISSING", f"a script from {kind} needs uri or source.path")
+    if "://" not in address:
+        address = f"{_OBJECTS[kind]}://{address.lstrip('/')}"
+    if call.resolver is None:
+        return failed("storage_access", "KIND_UNAVAILABLE", f"script source '{kind}' cannot be read here")
+    options = {name: source[name] for name in _OPTIONS if source.get(name)}
+    caller = call.caller(source.get("auth"), options)
+    try:
+        async with asyncio.timeout(seconds(source, "timeout", default=_OBJECT_TIMEOUT)):
+            found = await call.resolver.read(address, caller, limit=MAX_SCRIPT_BYTES)
+    except Refused as error:
+        return error.outcome
+    except (NoetlError, TimeoutError) as error:
+        return _not_resolved(error, kind)
+    if not isinstance(found, bytes):
+        return failed("storage_access", "SCRIPT_NOT_TEXT", f"script {address} is not text but a result")
+    return _text(found, address)
+
+
+def _not_resolved(error: NoetlError | TimeoutError, kind: str) -> Outcome:
+    message = f"the script could not be loaded: {str(error) or 'it took too long'}"
+    if isinstance(error, TooLarge):
+        return _too_large(f"from {kind}")
+    if isinstance(error, NotFound):
+        return failed("not_found", "SCRIPT_NOT_FOUND", message)
+    passing = isinstance(error, Unavailable | TimeoutError) and not isinstance(error, AccessRefused)
+    return failed("storage_access", "SCRIPT_NOT_READABLE", message, retryable=passing)
 
 
 async def _from_http(url: str, source: Json, call: Call) -> str | Outcome:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from noetl.errors import NotFound, StorageFull, Unavailable
+from noetl.errors import (
+    AccessRefused,
+    Conflict,
+    IntegrityMismatch,
+    InvalidInput,
+    NoetlError,
+    NotFound,
+    StorageFull,
+    Unavailable,
+)
+from noetl.payloads.files import Files
+from noetl.payloads.resolver import Caller, Entry, Resolver, TooLarge, Written
 from noetl.tools.artifact import ArtifactTool
 from noetl.tools.base import Call, Outcome
 from tests.unit.tools.example import run_example
@@ -23,14 +35,23 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def use(home: Path, action: str, tool: ArtifactTool | None = None, given: Any = None, **fields: Any) -> Outcome:
+async def use(
+    home: Path,
+    action: str,
+    tool: ArtifactTool | None = None,
+    given: Any = None,
+    resolver: Resolver | None = None,
+    **fields: Any,
+) -> Outcome:
     return await (tool or ArtifactTool()).run(
         Call(
             kind="artifact",
             fields={"action": action, **fields},
             input=given or {},
+            auth={"type": "s3", "access_key_id": "k"},
             directory=home / "desk",
             scratch=home / "scratch",
+            resolver=resolver,
         )
     )
 
@@ -118,8 +139,9 @@ class TestFiles:
         assert (home / "secret").read_text() == "hush"
 
     async def test_more_places_can_be_given(self, home: Path) -> None:
-        tool = ArtifactTool(roots=[home / "shared"])
-        assert (await use(home, "put", tool, uri=f"file://{home}/shared/a", data="x")).error is None
+        resolver = Resolver({"file": lambda: Files([home / "shared"])})
+        put = await use(home, "put", resolver=resolver, uri=f"file://{home}/shared/a", data="x")
+        assert put.error is None
 
     async def test_a_file_that_is_not_there(self, home: Path) -> None:
         error = error_of(await use(home, "get", uri="file://gone"))
@@ -163,41 +185,114 @@ class TestReferences:
         assert error_of(await use(home, "get", result_ref=bad))["kind"] in ("schema", "parse")
 
 
+class Shelf:
+    """A scheme that keeps what it is given, and raises what it is told to."""
+
+    def __init__(self, raised: Exception | None = None, **kept: Any) -> None:
+        self.kept: dict[str, Any] = kept
+        self.raised = raised
+        self.callers: list[Caller] = []
+
+    async def read(self, uri: str, caller: Caller, *, limit: int) -> Any:
+        self.callers.append(caller)
+        if self.raised is not None:
+            raise self.raised
+        return self.kept[uri.rpartition("/")[2]]
+
+    async def write(self, uri: str, data: bytes, caller: Caller, *, overwrite: bool) -> Written:
+        self.callers.append(caller)
+        name = uri.rpartition("/")[2]
+        if name in self.kept and not overwrite:
+            return Written(uri, created=False)
+        self.kept[name] = data
+        return Written(f"{uri}@1")
+
+    async def list(self, uri: str, caller: Caller) -> AsyncGenerator[Entry, None]:
+        for name in sorted(self.kept):
+            yield Entry(uri=uri + name, size_bytes=1, modified_at="2026-01-01T00:00:00.000000Z")
+
+
+def on(shelf: Any) -> Resolver:
+    return Resolver({"s3": lambda: shelf})
+
+
 class TestStores:
-    async def test_without_one_it_is_said(self, home: Path) -> None:
-        for uri in ("noetl://execution/1/x", "s3://b/k", "gs://b/k"):
-            for action in ("get", "put"):
+    async def test_a_scheme_that_nobody_knows_is_said(self, home: Path) -> None:
+        for uri in ("ftp://x/y", "s3:/b/k", "nothing"):
+            for action in ("get", "put", "list"):
                 error = error_of(await use(home, action, uri=uri, data="x"))
-                assert (error["kind"], uri.partition(":")[0] in error["message"]) == ("storage_access", True)
+                assert (error["kind"], "use one of file://" in error["message"]) == ("schema", True)
 
     async def test_they_get_bytes_and_give_bytes_or_values(self, home: Path) -> None:
-        kept: dict[str, Any] = {"s3://b/value": {"a": 1}}
-
-        async def resolve(uri: str, call: Call) -> Any:
-            return kept[uri]
-
-        async def store(uri: str, content: bytes, call: Call) -> str:
-            kept[uri] = content
-            return uri + "?version=1"
-
-        tool = ArtifactTool(resolve=resolve, store=store)
-        put = await use(home, "put", tool, uri="s3://b/k", data="text")
-        assert (put.result["uri"], kept["s3://b/k"][:2]) == ("s3://b/k?version=1", b"\x28\xb5")
-        assert (await use(home, "get", tool, uri="s3://b/k")).result["data"] == "text"
-        assert (await use(home, "get", tool, uri="s3://b/value")).result == {
+        shelf = Shelf(value={"a": 1})
+        put = await use(home, "put", resolver=on(shelf), uri="s3://b/k", data="text")
+        assert (put.result["uri"], shelf.kept["k"][:2]) == ("s3://b/k@1", b"\x28\xb5")
+        assert (await use(home, "get", resolver=on(shelf), uri="s3://b/k")).result["data"] == "text"
+        assert (await use(home, "get", resolver=on(shelf), uri="s3://b/value")).result == {
             "a": 1, "data": {"a": 1}, "uri": "s3://b/value", "size_bytes": 7, "compressed": False,
         }  # fmt: skip
+        assert {caller.auth["access_key_id"] for caller in shelf.callers} == {"k"}
 
     @pytest.mark.parametrize(
-        ("raised", "kind"),
-        [(NotFound("gone"), "missing_reference"), (StorageFull("full"), "storage_quota"),
-         (Unavailable("away"), "storage_access")],
+        ("raised", "kind", "code", "retryable"),
+        [(NotFound("gone"), "missing_reference", "REFERENCE_NOT_AVAILABLE", True),
+         (StorageFull("full"), "storage_quota", "STORAGE_FULL", False),
+         (TooLarge("huge"), "storage_quota", "STORAGE_FULL", False),
+         (AccessRefused("no"), "storage_access", "ACCESS_REFUSED", False),
+         (IntegrityMismatch("damaged"), "storage_access", "DIGEST_MISMATCH", False),
+         (Conflict("replaced"), "storage_access", "OBJECT_CHANGED", True),
+         (InvalidInput("nonsense"), "schema", "FIELD_INVALID", False),
+         (Unavailable("away"), "storage_access", "STORAGE_UNAVAILABLE", True)],
     )  # fmt: skip
-    async def test_their_errors_are_the_tasks(self, home: Path, raised: Exception, kind: str) -> None:
-        async def resolve(uri: str, call: Call) -> Any:
-            raise raised
+    async def test_their_errors_are_the_tasks(
+        self, home: Path, raised: NoetlError, kind: str, code: str, retryable: bool
+    ) -> None:
+        error = error_of(await use(home, "get", resolver=on(Shelf(raised)), uri="s3://b/k"))
+        assert (error["kind"], error["code"], error["retryable"]) == (kind, code, retryable)
+        assert raised.message in error["message"]
 
-        assert error_of(await use(home, "get", ArtifactTool(resolve=resolve), uri="s3://b/k"))["kind"] == kind
+    async def test_a_reference_may_have_the_digest_of_the_stored_bytes(self, home: Path) -> None:
+        packed = zstandard.compress(b"text")
+        for digest, code in ((hashlib.sha256(packed).hexdigest(), None), ("0" * 64, "DIGEST_MISMATCH")):
+            got = await use(
+                home, "get", resolver=on(Shelf(k=packed)), result_ref={"uri": "s3://b/k", "meta": {"sha256": digest}}
+            )
+            assert (got.error or {"code": None})["code"] == code
+
+
+class TestOverwriting:
+    async def test_by_default_what_is_there_is_replaced(self, home: Path) -> None:
+        for data in ("one", "two"):
+            assert (await use(home, "put", uri="file://a", data=data)).error is None
+        assert (await use(home, "get", uri="file://a")).result["data"] == "two"
+
+    async def test_what_is_there_can_be_kept(self, home: Path) -> None:
+        first = await use(home, "put", uri="file://a", data="one", overwrite=False)
+        assert first.result["created"] is True
+        error = error_of(await use(home, "put", uri="file://a", data="two", overwrite=False))
+        assert (error["kind"], error["code"], error["retryable"]) == ("storage_access", "OBJECT_EXISTS", False)
+        assert (await use(home, "get", uri="file://a")).result["data"] == "one"
+
+    async def test_a_task_that_is_delivered_twice_finds_its_own(self, home: Path) -> None:
+        await use(home, "put", uri="file://a", data="one", overwrite=False, compress=False)
+        again = await use(home, "put", uri="file://a", data="one", overwrite=False)
+        assert (again.error, again.result["created"]) == (None, False)
+
+
+class TestListing:
+    async def test_objects_are_listed_up_to_a_limit(self, home: Path) -> None:
+        for name in ("out/b", "out/a", "out/c/d", "other"):
+            await use(home, "put", uri=f"file://{name}", data="x", compress=False)
+        whole = (await use(home, "list", uri="file://out/")).result
+        assert [entry["uri"] for entry in whole["objects"]] == ["file://out/a", "file://out/b", "file://out/c/d"]
+        assert (whole["count"], whole["truncated"], whole["objects"][0]["size_bytes"]) == (3, False, 1)
+        part = (await use(home, "list", uri="file://out/", limit="2")).result
+        assert (part["count"], part["truncated"]) == (2, True)
+        assert (await use(home, "list", uri="file://nowhere/")).result["count"] == 0
+
+    @pytest.mark.parametrize("limit", [0, -1, 100_001, "many", True])
+    async def test_a_limit_is_a_number(self, home: Path, limit: Any) -> None:
+        assert "limit" in error_of(await use(home, "list", uri="file://x/", limit=limit))["message"]
 
 
 class TestFields:
@@ -205,11 +300,12 @@ class TestFields:
         assert "action" in error_of(await use(home, "move"))["message"]
         assert error_of(await use(home, "put", uri="file://a"))["code"] == "FIELD_MISSING"
         assert error_of(await use(home, "put", data="x"))["code"] == "FIELD_MISSING"
-        assert error_of(await use(home, "get", uri="ftp://x"))["kind"] == "schema"
+        assert error_of(await use(home, "list"))["code"] == "FIELD_MISSING"
 
-    def test_only_a_get_has_no_side_effect(self) -> None:
+    def test_only_reading_has_no_side_effect(self) -> None:
         tool = ArtifactTool()
-        assert [tool.side_effecting({"action": action}) for action in ("get", "put", "{{ what }}")] == [
+        assert [tool.side_effecting({"action": action}) for action in ("get", "list", "put", "{{ what }}")] == [
+            False,
             False,
             True,
             True,

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from noetl.errors import AccessRefused, InvalidInput, NotFound, Unavailable
+from noetl.payloads.resolver import Caller, Resolver, TooLarge
 from noetl.tools.base import Call, Outcome
 from noetl.tools.scripts import MAX_SCRIPT_BYTES, load, load_rendered
 
@@ -68,6 +70,7 @@ async def test_an_inline_script_is_its_text_and_is_not_rendered_again() -> None:
         {"source": {"type": "file", "path": "jobs/load.py"}},
         {"uri": "jobs/load.py"},
         {"uri": "file:jobs/load.py"},
+        {"uri": "file://jobs/load.py"},
         "jobs/load.py",
     ],
 )
@@ -130,12 +133,74 @@ async def test_a_server_that_is_not_there(server: http.server.HTTPServer, tmp_pa
     assert refused(await load(blocked, call(tmp_path)))[0] == "storage_access"
 
 
-@pytest.mark.parametrize("script", [{"uri": "s3://b/k.py"}, {"uri": "gs://b/k.py"}, {"source": {"type": "gcs"}}])
-async def test_object_stores_are_not_here_yet(script: Any) -> None:
-    loaded = await load(script, call())
-    assert refused(loaded)[1] == "KIND_UNAVAILABLE"
-    assert isinstance(loaded, Outcome)
-    assert "object store" in str(loaded.error)
+class Shelf:
+    """A scheme with scripts on it; it remembers who asked for what."""
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+        self.asked: list[tuple[str, Caller]] = []
+
+    async def read(self, uri: str, caller: Caller, *, limit: int) -> Any:
+        self.asked.append((uri, caller))
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+def shelved(found: Any) -> tuple[Shelf, Call]:
+    shelf: Any = Shelf(found)
+    schemes = ("s3", "gs", "gcs", "az", "abfs", "noetl")
+    return shelf, call(auth={"type": "postgres"}, resolver=Resolver(dict.fromkeys(schemes, lambda: shelf)))
+
+
+@pytest.mark.parametrize(
+    ("script", "address"),
+    [
+        ({"uri": "s3://b/k.py"}, "s3://b/k.py"),
+        ({"uri": "gcs://b/k.py"}, "gcs://b/k.py"),
+        ({"uri": "abfs://c@a.dfs.core.windows.net/k.py"}, "abfs://c@a.dfs.core.windows.net/k.py"),
+        ({"uri": "noetl://t/p/payloads/sha256/x"}, "noetl://t/p/payloads/sha256/x"),
+        ({"source": {"type": "gcs", "path": "b/k.py"}}, "gs://b/k.py"),
+        ({"source": {"type": "s3", "path": "/b/k.py"}}, "s3://b/k.py"),
+    ],
+)
+async def test_an_object_is_read_by_its_address(script: Any, address: str) -> None:
+    shelf, asking = shelved(b"result = 1")
+    assert await load(script, asking) == "result = 1"
+    assert shelf.asked[0][0] == address
+
+
+async def test_a_source_has_a_credential_of_its_own_and_says_where_its_store_is() -> None:
+    shelf, asking = shelved(b"x")
+    source = {"auth": {"type": "s3"}, "region": "eu-north-1", "endpoint": "https://store", "method": "GET"}
+    await load({"uri": "s3://b/k.py", "source": source}, asking)
+    await load({"uri": "s3://b/k.py"}, asking)
+    assert [(caller.auth, caller.options) for _, caller in shelf.asked] == [
+        ({"type": "s3"}, {"region": "eu-north-1", "endpoint": "https://store"}),
+        (None, {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (NotFound("gone"), ("not_found", "SCRIPT_NOT_FOUND", False)),
+        (AccessRefused("no"), ("storage_access", "SCRIPT_NOT_READABLE", False)),
+        (InvalidInput("what"), ("storage_access", "SCRIPT_NOT_READABLE", False)),
+        (Unavailable("away"), ("storage_access", "SCRIPT_NOT_READABLE", True)),
+        (TimeoutError(), ("storage_access", "SCRIPT_NOT_READABLE", True)),
+        (TooLarge("huge"), ("storage_access", "SCRIPT_TOO_LARGE", False)),
+        (b"\xff\xfe", ("storage_access", "SCRIPT_NOT_TEXT", False)),
+        ({"a": 1}, ("storage_access", "SCRIPT_NOT_TEXT", False)),
+    ],
+)
+async def test_an_object_that_cannot_be_loaded(found: Any, expected: tuple[str, str, bool]) -> None:
+    assert refused(await load({"uri": "s3://b/k.py"}, shelved(found)[1])) == expected
+
+
+async def test_objects_need_an_address_and_a_resolver() -> None:
+    assert refused(await load({"source": {"type": "gcs"}}, shelved(b"")[1]))[1] == "FIELD_MISSING"
+    assert refused(await load({"uri": "s3://b/k.py"}, call()))[1] == "KIND_UNAVAILABLE"
 
 
 async def test_an_unknown_source_is_refused() -> None:

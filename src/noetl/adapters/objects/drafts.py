@@ -12,13 +12,15 @@ import fcntl
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from noetl.errors import InvalidInput, Unavailable
 from noetl.payloads.blocking import storage_errors
 
-__all__ = ["Draft", "is_object", "prune", "sweep", "sync_directory"]
+__all__ = ["Abandoned", "Draft", "abandoned", "is_object", "prune", "sweep", "sync_directory"]
 
 ABANDONED_AFTER_SECONDS = 3600
 PUBLISH_ATTEMPTS = 100
@@ -116,15 +118,31 @@ class Draft:
         return True
 
 
-def sweep(directory: Path) -> int:
-    """Remove the drafts of writers that are gone, and say how many."""
-    removed = 0
+class Abandoned(NamedTuple):
+    """A draft of a writer that is gone; `written_at` in microseconds."""
+
+    name: str
+    bytes: int
+    written_at: int
+
+
+def abandoned(directory: Path) -> Iterator[Abandoned]:
+    """The drafts of writers that are gone, each judged when it is asked for."""
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
-            with suppress(OSError):  # another sweeper was faster, or the file is another user's
+            with suppress(OSError):  # a sweeper was faster, or the file is another user's
                 if entry.is_file(follow_symlinks=False) and _is_abandoned(Path(entry.path)):
-                    Path(entry.path).unlink()
-                    removed += 1
+                    facts = entry.stat(follow_symlinks=False)
+                    yield Abandoned(entry.name, facts.st_size, facts.st_mtime_ns // 1000)
+
+
+def sweep(directory: Path) -> list[Abandoned]:
+    """Remove the drafts of writers that are gone, and say which."""
+    removed: list[Abandoned] = []
+    for draft in abandoned(directory):
+        with suppress(OSError):  # another sweeper was faster
+            (directory / draft.name).unlink()
+            removed.append(draft)
     return removed
 
 
@@ -183,20 +201,28 @@ def _sync_or_undo(target: Path, previous: Path | None) -> None:
 
 
 def _make_directory(directory: Path) -> None:
-    """Create a folder durably.
+    """Create a folder durably, with those above it.
 
     Only the creator syncs the parent. On journaling filesystems a sync of the new folder by anybody else also
-    commits its creation, so nobody who publishes into it can be ahead of its name.
+    commits its creation, so nobody who publishes into it can be ahead of its name. All are created before the first is
+    synced: there the first sync commits all of them, and the others find nothing left to do.
     """
+    for made in _make_all(directory):
+        sync_directory(made.parent)
+
+
+def _make_all(directory: Path) -> list[Path]:
+    """Create a folder and those above it that are not there; which were created, the highest first."""
     try:
         directory.mkdir()
     except FileExistsError:
-        return
+        return []
     except FileNotFoundError:
-        _make_directory(directory.parent)
+        above = _make_all(directory.parent)
         with suppress(FileExistsError):
             directory.mkdir()
-    sync_directory(directory.parent)
+        return [*above, directory]
+    return [directory]
 
 
 def _clear_folder(target: Path) -> None:

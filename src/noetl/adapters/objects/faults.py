@@ -13,7 +13,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from noetl.errors import Conflict, InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
+from noetl.errors import AccessRefused, Conflict, InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
 
 __all__ = ["OutOfRange", "Place", "Taken", "ask", "explain", "is_undecided"]
 
@@ -63,7 +63,7 @@ def _marks(text: str) -> frozenset[str]:
 _RULES = (
     _Rule(
         _marks("NoSuchBucket ContainerNotFound AccountNotFound"),
-        Unavailable,
+        AccessRefused,
         "the {container} does not exist",
         "create it, or correct the name in the url",
     ),
@@ -77,7 +77,7 @@ _RULES = (
     ),
     _Rule(
         _marks("RequestTimeTooSkewed RequestExpired"),
-        Unavailable,
+        AccessRefused,
         "this machine's clock differs too much from the store's",
         "set the clock, for example with NTP",
     ),
@@ -86,25 +86,25 @@ _RULES = (
             "401 InvalidAccessKeyId SignatureDoesNotMatch AuthenticationFailed AuthorizationFailure InvalidToken"
             " ExpiredToken TokenRefreshRequired InvalidAuthenticationInfo authError required"
         ),
-        Unavailable,
+        AccessRefused,
         "the credentials are not accepted",
         "check the key and its secret, and that they have not expired",
     ),
     _Rule(
         _marks("169.254.169.254 metadata.google.internal"),
-        Unavailable,
+        AccessRefused,
         "no credentials were found, neither given, nor in the environment, nor from this machine's metadata service",
         "give credentials, or set the variables the provider documents",
     ),
     _Rule(
         _marks("301 307 PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException"),
-        Unavailable,
+        AccessRefused,
         "the {container} is in another region",
         "set the option region to the one the {container} was made in",
     ),
     _Rule(
         _marks("403"),
-        Unavailable,
+        AccessRefused,
         "access is denied",
         "allow reading, writing, listing and deleting in this {container} for these credentials",
     ),
@@ -116,7 +116,7 @@ _RULES = (
     ),
     _Rule(
         _marks("EntityTooLarge InvalidMaxSizeRequest"),
-        Unavailable,
+        AccessRefused,
         "the object is larger than the store takes in one piece",
         "write it as several objects",
     ),

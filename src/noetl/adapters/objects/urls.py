@@ -29,16 +29,22 @@ _BUCKET_NAME = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,221}")
 
 
 async def open_store(
-    url: str, options: Mapping[str, object] | None = None, credentials: Mapping[str, str] | None = None
+    url: str,
+    options: Mapping[str, object] | None = None,
+    credentials: Mapping[str, str] | None = None,
+    *,
+    foreign: bool = False,
 ) -> ObjectStore:
     """The store at `url`, after it has answered once.
 
-    Raises InvalidInput if the url, an option or the form of the credentials is wrong, and Unavailable if the store
-    cannot be reached or does not accept them.
+    A `foreign` bucket is somebody's own: it is not asked before the first use, which may be all that the credentials
+    allow, and nothing in it is swept. Raises InvalidInput if the url, an option or the form of the credentials is
+    wrong, and Unavailable if the store cannot be reached or does not accept them.
     """
     parts = _split(url)
     if parts.scheme in _BUCKETS:
-        return await _open_bucket(parts, options or {}, credentials or {})
+        store = await _open_bucket(parts, options or {}, credentials or {})
+        return store if foreign else await store.open()
     for what, given in (("options", options), ("credentials", credentials)):
         if given:
             raise InvalidInput(f"{parts.scheme}:// takes no {what}", hint=f"remove {', '.join(sorted(given))}")
@@ -59,7 +65,7 @@ async def _open_bucket(
         raise InvalidInput(f"credentials are given for {place}, which is to be used anonymously", hint="remove either")
     clients = await ask(place, None, make_clients, name, options, credentials)
     in_order = options.endpoint is None if options.lists_in_order is None else options.lists_in_order
-    store = CloudObjectStore(
+    return CloudObjectStore(
         clients,
         place,
         prefix=prefix,
@@ -67,7 +73,6 @@ async def _open_bucket(
         lists_in_order=in_order,
         can_sign=_can_sign(parts.scheme, options, credentials),
     )
-    return await store.open()
 
 
 def _can_sign(scheme: str, options: Options, credentials: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from noetl.errors import InvalidInput
+from noetl.kernel.lazy import LAZY
 
 __all__ = ["NotCanonical", "decode", "encode"]
 
@@ -83,6 +84,8 @@ def _plain(value: Any, path: str) -> Any:
     scalar = _scalar(value, path)
     if scalar is not None:
         return scalar
+    if isinstance(value, LAZY):
+        return _plain(value.plain(), path)
     if isinstance(value, Mapping):
         return {_key(key, path): _plain(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):

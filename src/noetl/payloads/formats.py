@@ -175,13 +175,16 @@ class _Sink(io.RawIOBase):
     """Collects what a writer writes until somebody takes it away."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[Any] = []
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
+        import pyarrow as pa
+
+        # A buffer of Arrow's is its own owner and stays as it is; anything else may be used again after this call.
+        self._parts.append(data if isinstance(data, pa.Buffer) else bytes(data))
         return len(self._parts[-1])
 
     def drain(self) -> Iterator[bytes]:

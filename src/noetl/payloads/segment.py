@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from noetl.payloads.mapped import note
 from noetl.payloads.schemas import schema_digest
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ class Segment:
             table.validate()
         except (pa.ArrowException, OSError):
             return None
-        return table if schema_digest(table.schema) == self._digest.hex() else None
+        if schema_digest(table.schema) != self._digest.hex():
+            return None
+        note(table, self.fd, _HEADER.size, self.length)
+        return table
 
 
 def open_segment(path: Path) -> Segment | None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from noetl.payloads.tables import TableValue
 from noetl.tools.base import Call, Outcome
 from noetl.tools.duckdb import DuckdbTool
 from tests.unit.tools.example import run_example
@@ -24,11 +26,19 @@ class Runner:
         self.home = home
 
     async def __call__(
-        self, query: Any, *, auth: Any = None, limit: float | None = None, run: str = "1", **fields: Any
+        self,
+        query: Any,
+        *,
+        auth: Any = None,
+        limit: float | None = None,
+        run: str = "1",
+        given: dict[str, Any] | None = None,
+        **fields: Any,
     ) -> Outcome:
         return await self.tool.run(
             Call(
                 kind="duckdb",
+                input=given or {},
                 fields={"query": query, **fields},
                 auth=auth,
                 timeout=limit,
@@ -220,6 +230,35 @@ class TestAttached:
 
     async def test_a_credential_of_the_cloud_must_be_resolved(self, run: Runner) -> None:
         assert error_of(await run("SELECT 1", gcs_credential="name"))["kind"] == "auth"
+
+
+class TestTables:
+    """Inputs that are tables are relations under the names of the inputs."""
+
+    ORDERS = TableValue(pa.table({"customer": ["a", "b", "a"], "amount": [1.5, 2.0, None]}))
+
+    @pytest.mark.parametrize("database", [":memory:", "file.duckdb", None])
+    async def test_statements_read_a_table_by_its_name(self, run: Runner, database: str | None) -> None:
+        given = {"orders": self.ORDERS, "least": 1}
+        fields = {} if database is None else {"database": database}
+        assert await run.value("SELECT sum(amount) FROM orders", given=given, **fields) == 3.5
+
+    async def test_a_name_that_is_a_word_of_sql_is_quoted_like_any_other(self, run: Runner) -> None:
+        assert await run.value('SELECT count(*) FROM "order by"', given={"order by": self.ORDERS}) == 3
+
+    async def test_the_table_goes_with_the_call_and_what_was_made_of_it_stays(self, run: Runner) -> None:
+        await run("CREATE TABLE kept AS SELECT * FROM orders", given={"orders": self.ORDERS})
+        assert await run.value("SELECT count(*) FROM kept") == 3
+        assert error_of(await run("SELECT * FROM orders"))["kind"] == "schema"
+
+    async def test_after_an_error_the_name_is_free_again(self, run: Runner) -> None:
+        assert error_of(await run("SELECT nothing FROM orders", given={"orders": self.ORDERS}))["kind"] == "schema"
+        assert await run.value("SELECT count(*) FROM orders", given={"orders": self.ORDERS}) == 3
+
+    async def test_an_input_hides_a_table_of_the_database(self, run: Runner) -> None:
+        await run("CREATE TABLE orders AS SELECT 1 AS one")
+        assert await run.value("SELECT count(*) FROM orders", given={"orders": self.ORDERS}) == 3
+        assert await run.value("SELECT count(*) FROM orders") == 1
 
 
 def test_the_tool_is_side_effecting() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from noetl.kernel import canonical
 from noetl.tools.base import Call, Outcome
 from noetl.tools.postgres import PostgresTool
 from tests.services.postgres import Database
@@ -415,6 +416,11 @@ class holding:  # noqa: N801 - reads as a verb where it is used
 
 class TestEffectTable:
     ONCE = "INSERT INTO t VALUES (1) RETURNING a, now() AS at"
+    KINDS = """
+        SELECT 1e20::float8 AS large, 2.0::float8 AS whole, 1.50::numeric AS exact, NULL AS nothing,
+               '{"b": 1, "aa": 2, "z": "\\u0000"}'::json AS j, '\\x00ff'::bytea AS bytes,
+               9007199254740993::bigint AS long, ARRAY[1.0, 2.5] AS list
+    """
 
     @pytest.fixture
     async def deliver(self, run: Runner) -> Deliver:
@@ -431,6 +437,15 @@ class TestEffectTable:
         assert second.result == first.result
         assert await run.value("SELECT count(*) FROM t") == 1
         assert run.database.query("SELECT effect_key, created_at <= now() FROM effects") == [("k/1", True)]
+
+    async def test_what_was_recorded_is_exactly_what_the_first_returned(self, deliver: Deliver) -> None:
+        first, second = await deliver("k/1", self.KINDS), await deliver("k/1", self.KINDS)
+        assert canonical.encode(second.result) == canonical.encode(first.result)
+
+    async def test_a_table_that_was_made_as_jsonb_is_used_as_it_is(self, run: Runner, deliver: Deliver) -> None:
+        await run("CREATE TABLE effects (effect_key text PRIMARY KEY, result jsonb)")
+        first, second = await deliver("k/1"), await deliver("k/1")
+        assert second.result == first.result
 
     async def test_another_key_is_another_effect(self, run: Runner, deliver: Deliver) -> None:
         await deliver("k/1")

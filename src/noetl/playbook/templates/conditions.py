@@ -35,6 +35,6 @@ def condition(when: Any, names: Mapping[str, Any], *, host: Host = ALONE) -> tup
     if not isinstance(when, str):
         return truth(when), None
     try:
-        return truth(compile_template(when).render(names, host=host)), None
+        return truth(compile_template(when).render(names, host=host, lazy=True)), None
     except TemplateError as error:
         return False, str(error)

@@ -15,6 +15,7 @@ from jinja2.runtime import LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing, pass_context
 
+from noetl.kernel.lazy import LAZY
 from noetl.playbook.templates import methods
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
 from noetl.playbook.templates.filters import FILTERS
@@ -25,7 +26,7 @@ from noetl.playbook.templates.judges import TESTS
 from noetl.playbook.templates.limits import MAX_DEPTH, Budget
 from noetl.playbook.templates.lookup import attribute, item
 from noetl.playbook.templates.operators import OPERATORS
-from noetl.playbook.templates.plain import hand_over
+from noetl.playbook.templates.plain import decoded, hand_over
 from noetl.playbook.templates.text import text_of
 from noetl.playbook.templates.undefined import Lenient, Strict
 from noetl.playbook.templates.views import MISSING, VIEWS
@@ -76,12 +77,14 @@ class RenderContext:
             return str(value)
         return text_of(self.clean(value))
 
-    def clean(self, value: Any) -> Any:
-        """Plain data, once it is known that there is not too much of it."""
+    def clean(self, value: Any, *, lazy: bool = False) -> Any:
+        """Plain data, once it is known that there is not too much of it; or a lazy value as it is."""
         if type(value) in _SHORT:
             return value
         if isinstance(value, VIEWS):
             value = value.plain()
+        if isinstance(value, LAZY):
+            return value if lazy else self.decode(value)
         if not isinstance(value, _CONTAINERS):
             return _cleaned(value, 0)
         if self.budget.walk(value):
@@ -89,6 +92,11 @@ class RenderContext:
         value = _cleaned(value, MAX_DEPTH)
         self.budget.walk(value)
         return value
+
+    def decode(self, value: Any) -> Any:
+        """The JSON of a lazy value, which is paid for before it is made."""
+        self.budget.walk(value)
+        return decoded(value)
 
 
 def _cleaned(value: Any, depth: int) -> Any:

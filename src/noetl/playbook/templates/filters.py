@@ -19,6 +19,7 @@ from jinja2 import Undefined
 from jinja2 import filters as jinja
 from jinja2.utils import pass_context
 
+from noetl.kernel.lazy import LazySequence
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
 from noetl.playbook.templates.internals import each
 from noetl.playbook.templates.limits import LENT, MAX_BITS
@@ -104,7 +105,7 @@ def _without_context(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _count(_: RenderContext, value: Any) -> int:
-    if not isinstance(value, str | list | tuple | Mapping | Undefined):
+    if not isinstance(value, str | list | tuple | LazySequence | Mapping | Undefined):
         raise TemplateFailed(f"a {type(value).__name__} has no length")
     return len(value)
 
@@ -225,11 +226,11 @@ def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first(context: RenderContext, value: Any) -> Any:
-    return each(context, value)[0] if value else context.environment.undefined("there is no first item")
+    return each(context, value, lazy=True)[0] if value else context.environment.undefined("there is no first item")
 
 
 def _last(context: RenderContext, value: Any) -> Any:
-    return each(context, value)[-1] if value else context.environment.undefined("there is no last item")
+    return each(context, value, lazy=True)[-1] if value else context.environment.undefined("there is no last item")
 
 
 def _reverse(context: RenderContext, value: Any) -> Any:

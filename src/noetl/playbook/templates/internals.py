@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2.utils import pass_context
 
+from noetl.kernel.lazy import LazySequence
 from noetl.playbook.templates.errors import TemplateFailed
 from noetl.playbook.templates.methods import join
 from noetl.playbook.templates.operators import compare, reveal
@@ -21,15 +22,20 @@ if TYPE_CHECKING:
 __all__ = ["INTERNALS", "each"]
 
 
-def each(context: RenderContext, value: Any, weight: int = 0) -> Any:
-    """What a loop goes through, with a length. `weight` is what a condition on the loop costs for each element."""
+def each(context: RenderContext, value: Any, weight: int = 0, *, lazy: bool = False) -> Any:
+    """What a loop goes through, with a length. `weight` is what a condition on the loop costs for each element.
+
+    A loop pays for each pass and may stay lazy; a filter goes through everything, so it is given everything.
+    """
     if isinstance(value, Lenient):
         value.filtered()
         return ()
     value = reveal(value)
     if isinstance(value, Mapping):
         value = list(value)
-    if not isinstance(value, (list, tuple, str)):
+    elif isinstance(value, LazySequence) and not lazy:
+        value = context.decode(value)
+    if not isinstance(value, (list, tuple, str, LazySequence)):
         raise TemplateFailed(f"a {type(value).__name__} is not a list")
     context.budget.spend(1 + len(value) * weight)
     return value
@@ -37,7 +43,7 @@ def each(context: RenderContext, value: Any, weight: int = 0) -> Any:
 
 @pass_context
 def _each(context: RenderContext, value: Any, weight: int) -> Any:
-    return each(context, value, weight)
+    return each(context, value, weight, lazy=True)
 
 
 @pass_context
@@ -66,11 +72,21 @@ def _cut(context: RenderContext, value: Any, start: Any, stop: Any, step: Any) -
     value = reveal(value)
     if isinstance(value, Lenient):
         return value
+    if isinstance(value, LazySequence):
+        return _cut_lazily(context, value, slice(start, stop, step))
     if not isinstance(value, str | list | tuple):
         raise TemplateFailed(f"a {type(value).__name__} cannot be sliced")
     done = value[start:stop:step]
     context.budget.take(done)
     return done
+
+
+def _cut_lazily(context: RenderContext, value: LazySequence, wanted: slice) -> Any:
+    """A part of the rows in their order is a view of them; in any other order they are made."""
+    places = range(*wanted.indices(len(value)))
+    if places.step != 1:
+        context.budget.take_items(len(places) * value.width)
+    return value[wanted]
 
 
 @pass_context

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Undefined
 from jinja2.utils import pass_context
 
+from noetl.kernel.lazy import LazySequence
 from noetl.playbook.templates.operators import compare, reveal
 from noetl.playbook.templates.vocabulary import FILTERS
 from noetl.playbook.templates.vocabulary import TESTS as TEST_NAMES
@@ -85,14 +86,14 @@ TESTS: dict[str, Judge] = {
     "filter": _judge(lambda value: value in FILTERS),
     "float": _judge(lambda value: isinstance(value, float)),
     "integer": _judge(_is_integer),
-    "iterable": _judge(lambda value: isinstance(value, str | list | tuple | Mapping | Undefined)),
+    "iterable": _judge(lambda value: isinstance(value, str | list | tuple | LazySequence | Mapping | Undefined)),
     "lower": _cased(str.islower),
     "mapping": _judge(lambda value: isinstance(value, Mapping)),
     "none": _judge(lambda value: value is None),
     "number": _judge(lambda value: isinstance(value, int | float | Decimal)),
     "odd": _judge(lambda value: value % 2 == 1),
     "sameas": _same,
-    "sequence": _judge(lambda value: isinstance(value, str | list | tuple | Mapping)),
+    "sequence": _judge(lambda value: isinstance(value, str | list | tuple | LazySequence | Mapping)),
     "string": _judge(lambda value: isinstance(value, str)),
     "test": _judge(lambda value: value in TEST_NAMES),
     "true": _judge(lambda value: value is True),

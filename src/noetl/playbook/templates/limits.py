@@ -11,6 +11,7 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
+from noetl.kernel.lazy import LAZY
 from noetl.playbook.templates.errors import TemplateLimit
 
 __all__ = ["LENT", "MAX_ARGUMENTS", "MAX_BITS", "MAX_DEPTH", "Budget", "Limits", "survey"]
@@ -130,4 +131,6 @@ def survey(value: Any, most: int) -> tuple[int, bool]:
                 plain = False
                 if isinstance(element, dict | list | tuple):
                     waiting.append(element)
+                elif isinstance(element, LAZY):
+                    total += element.size
     return total, plain

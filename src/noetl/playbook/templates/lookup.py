@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from noetl.kernel.lazy import LazySequence
 from noetl.playbook.templates.views import MISSING, ResultView
 
 __all__ = ["attribute", "item"]
 
 _NUMBERS = (int, float)
-_SEQUENCES = (list, tuple, str)
+_SEQUENCES = (list, tuple, str, LazySequence)
 _GROUP = {"grouper": 0, "list": 1}  # what the filter groupby gives
 
 

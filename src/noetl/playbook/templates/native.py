@@ -29,9 +29,12 @@ class Template:
         self.text = text
         self._source = _read(text)
 
-    def render(self, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE) -> Any:
-        """The native value if the text is exactly one expression, else a string. Raises a TemplateError."""
-        return self._source.value(names, strict=strict, host=host) if self._source else self.text
+    def render(self, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE, lazy: bool = False) -> Any:
+        """The native value if the text is exactly one expression, else a string. Raises a TemplateError.
+
+        With `lazy`, a value that is a table, or its rows, is not turned into JSON.
+        """
+        return self._source.value(names, strict=strict, host=host, lazy=lazy) if self._source else self.text
 
     def render_text(self, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE) -> str:
         """The text, also where it is exactly one expression."""

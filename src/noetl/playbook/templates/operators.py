@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from noetl.kernel.lazy import LAZY
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
 from noetl.playbook.templates.limits import MAX_BITS, Budget
+from noetl.playbook.templates.plain import decoded
 from noetl.playbook.templates.text import text_of
 from noetl.playbook.templates.undefined import Lenient
 from noetl.playbook.templates.views import VIEWS
@@ -26,6 +28,15 @@ _SPEC = re.compile(r"%(?:\(([^()%]*)\))?([#0\- +]*)(\d*)(?:\.(\d*))?([diouxXeEfF
 def reveal(value: Any) -> Any:
     """What a view shows; anything else as it is."""
     return value.plain() if isinstance(value, VIEWS) else value
+
+
+def _known(budget: Budget, value: Any) -> Any:
+    """What is compared and computed with: of a lazy value all of it, paid for before it is made."""
+    value = reveal(value)
+    if not isinstance(value, LAZY):
+        return value
+    budget.walk(value)
+    return decoded(value)
 
 
 def _add(budget: Budget, left: Any, right: Any) -> Any:
@@ -84,7 +95,7 @@ _GUARDED: dict[str, Callable[[Budget, Any, Any], Any]] = {
 
 def _with_values(guarded: Callable[[Budget, Any, Any], Any]) -> Callable[[Budget, Any, Any], Any]:
     def apply(budget: Budget, left: Any, right: Any) -> Any:
-        return guarded(budget, reveal(left), reveal(right))
+        return guarded(budget, _known(budget, left), _known(budget, right))
 
     return apply
 
@@ -107,7 +118,7 @@ def compare(budget: Budget, sign: str, left: Any, right: Any) -> Any:
     """One comparison. Long values that could be equal are paid for in full, unequal lengths are free."""
     if type(left) in _SCALARS and type(right) in _SCALARS:
         return COMPARE[sign](left, right)
-    left, right = reveal(left), reveal(right)
+    left, right = _known(budget, left), _known(budget, right)
     if sign in ("in", "notin"):
         budget.take(left)
         if isinstance(right, _LONG):

@@ -74,7 +74,7 @@ class Program:
             output = nodes.Output([expression], lineno=expression.lineno)
             self._native = _compile(nodes.Template([output], lineno=1), NATIVE)
 
-    def value(self, names: Mapping[str, Any], *, strict: bool, host: Host) -> Any:
+    def value(self, names: Mapping[str, Any], *, strict: bool, host: Host, lazy: bool = False) -> Any:
         """The native value of a single expression, else the text."""
         template = self._native
         if template is None:
@@ -82,7 +82,7 @@ class Program:
         environment = STRICT if strict else LENIENT
         context = RenderContext(environment, names, host, self._weight)
         try:
-            return context.clean(next(_root(template, context, environment)))
+            return context.clean(next(_root(template, context, environment)), lazy=lazy)
         except Exception as error:
             self._explain(error, template)
 

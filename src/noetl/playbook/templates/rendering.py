@@ -11,6 +11,7 @@ from noetl.playbook.templates.host import ALONE, Host
 from noetl.playbook.templates.names import find_paths
 from noetl.playbook.templates.native import compile as compile_template
 from noetl.playbook.templates.native import is_template
+from noetl.playbook.templates.plain import decoded
 
 __all__ = [
     "Kept",
@@ -61,16 +62,19 @@ def render_code(text: str, names: Mapping[str, Any], *, host: Host = ALONE) -> s
         return text
 
 
-def render_or_keep(value: Any, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE) -> Kept:
+def render_or_keep(
+    value: Any, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE, lazy: bool = False
+) -> Kept:
     """A lenient field: a template that raises keeps its raw text, with a problem to warn about.
 
-    With `strict`, so does one that prints an undefined name: the rule for defaults of the workload.
+    With `strict`, so does one that prints an undefined name: the rule for defaults of the workload. With `lazy`,
+    what is a table stays one.
     """
     problems = list[TemplateError]()
 
     def attempt(text: str) -> Any:
         try:
-            return compile_template(text).render(names, strict=strict, host=host)
+            return compile_template(text).render(names, strict=strict, host=host, lazy=lazy)
         except TemplateError as error:
             problems.append(error)
             return text
@@ -79,14 +83,17 @@ def render_or_keep(value: Any, names: Mapping[str, Any], *, strict: bool = False
     return Kept(rendered, tuple(problems))
 
 
-def render_task_set(value: Any, names: Mapping[str, Any], second_face: Any, *, host: Host = ALONE) -> Any:
+def render_task_set(
+    value: Any, names: Mapping[str, Any], second_face: Any, *, host: Host = ALONE, lazy: bool = False
+) -> Any:
     """A value of a task-level `set`.
 
-    Exactly `{{ output }}` gives the second face: the raw result or, after a continued failure, the error view.
+    Exactly `{{ output }}` gives the second face: the raw result or, after a continued failure, the error view. With
+    `lazy`, what is a table stays one.
     """
     if isinstance(value, str) and _OUTPUT.fullmatch(value):
-        return second_face
-    return render_value(value, names, host=host)
+        return second_face if lazy else decoded(second_face)
+    return _each_text(value, lambda text: compile_template(text).render(names, host=host, lazy=lazy))
 
 
 def names(text: str) -> frozenset[str]:

@@ -61,7 +61,7 @@ class Sentence:
     paths: tuple[Path, ...]
     whole: bool
 
-    def value(self, names: Mapping[str, Any], *, strict: bool, host: Host) -> Any:
+    def value(self, names: Mapping[str, Any], *, strict: bool, host: Host, lazy: bool = False) -> Any:
         """The native value if the text is one lookup, else the text."""
         if not self.whole:
             return self.print(names, strict=strict, host=host)
@@ -70,7 +70,7 @@ class Sentence:
             if strict:
                 raise self.paths[0].undefined(self.text)
             return None
-        return hand_over(found)
+        return hand_over(found, lazy=lazy)
 
     def print(self, names: Mapping[str, Any], *, strict: bool, host: Host) -> str:
         done = [self.pieces[0]]

@@ -8,11 +8,14 @@ from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
+from noetl.kernel.lazy import LAZY
 from noetl.playbook.templates.errors import TemplateFailed, TemplateLimit
 from noetl.playbook.templates.limits import Limits, survey
 from noetl.playbook.templates.views import VIEWS
 
 _NUMBERS = (int, float, Decimal)
+_SHOWING = (*VIEWS, *LAZY)
+_LONG = (dict, list, tuple, *LAZY)
 
 __all__ = ["print_plain", "text_of", "to_json"]
 
@@ -25,7 +28,7 @@ def text_of(value: Any) -> str:
         return _number(value)
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, VIEWS):
+    if isinstance(value, _SHOWING):
         return text_of(value.plain())
     if isinstance(value, (list, tuple, Mapping)):
         return to_json(value)
@@ -36,7 +39,7 @@ def print_plain(value: Any, limits: Limits) -> str:
     """`text_of`, refused where a list that holds itself many times over would print without end."""
     if isinstance(value, VIEWS):
         value = value.plain()
-    if isinstance(value, dict | list | tuple) and survey(value, limits.work)[0] > limits.work:
+    if isinstance(value, _LONG) and survey(value, limits.work)[0] > limits.work:
         raise TemplateLimit(f"the template does more than {limits.work} units of work")
     return text_of(value)
 
@@ -69,7 +72,7 @@ def _other(value: Any) -> Any:
         raise _DecimalFound
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, VIEWS):
+    if isinstance(value, _SHOWING):
         return value.plain()
     if isinstance(value, Mapping):
         return dict(value)
@@ -81,7 +84,7 @@ def _exact(value: Any) -> str:
         if not value.is_finite():
             raise TemplateFailed("the value has no JSON form")
         return str(value)
-    if isinstance(value, VIEWS):
+    if isinstance(value, _SHOWING):
         return _exact(value.plain())
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)}: {_exact(inner)}" for key, inner in value.items()) + "}"

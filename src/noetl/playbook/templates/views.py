@@ -30,7 +30,10 @@ _ALIASES = frozenset({"data", "result", "context"})
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Where an externalised result lives. `resolve` brings the whole value; the shell provides it."""
+    """Where an externalised result lives. `resolve` brings the whole value; the shell provides it.
+
+    Without `ref` it is one that is read part by part all the same, and will stay in its event.
+    """
 
     ref: Any
     store: str
@@ -38,6 +41,8 @@ class External:
     resolve: Callable[[], Any]
 
     def field(self, key: str) -> Any:
+        if self.ref is None:
+            return MISSING
         return {"_ref": self.ref, "_store": self.store, "_preview": self.preview}.get(key, MISSING)
 
 

@@ -6,7 +6,7 @@ import re
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import msgspec
@@ -16,6 +16,9 @@ from noetl.tools.base import Outcome, failed, ok
 from noetl.tools.duckdb.attached import Attachment
 from noetl.tools.sql import place_of, result_of
 from noetl.tools.values import decoded_json, plain
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Job", "Work", "connect"]
 
@@ -41,6 +44,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     attachments: list[Attachment]
     autocommit: bool
     directory: Path
+    tables: dict[str, pa.Table] = {}
+    """Inputs that are tables, which the statements read by name."""
 
 
 class Stopped(Exception):
@@ -98,6 +103,8 @@ class Job:
         connection.execute(
             f"SET file_search_path = '{str(self._work.directory.resolve()).replace(chr(39), chr(39) * 2)}'"
         )
+        for name, table in self._work.tables.items():
+            connection.register(name, table)
         for attachment in self._work.attachments:
             if attachment.extension:
                 connection.execute(f"LOAD {attachment.extension}")
@@ -109,6 +116,9 @@ class Job:
             for statement in attachment.undo:
                 with suppress(duckdb.Error):
                     connection.execute(statement)
+        for name in self._work.tables:
+            with suppress(duckdb.Error):
+                connection.unregister(name)
         self._connection = None
         connection.close()
 

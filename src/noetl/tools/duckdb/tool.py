@@ -57,7 +57,7 @@ class DuckdbTool:
     """
 
     kind = "duckdb"
-    rendering: Mapping[str, Rendering] = SQL_RENDERING
+    rendering: Mapping[str, Rendering] = {**SQL_RENDERING, "input": "lazy"}
     required: tuple[tuple[str, ...], ...] = (SQL_FIELDS,)
 
     def __init__(self, *, extensions: Path | None = None) -> None:
@@ -135,6 +135,7 @@ async def _stopped(job: Job, running: asyncio.Future[Outcome]) -> None:
 
 
 async def _work_of(call: Call) -> Work:
+    from noetl.payloads.tables import TableValue
     from noetl.tools.duckdb.session import Work
 
     fields = call.fields
@@ -143,6 +144,7 @@ async def _work_of(call: Call) -> Work:
         attachments=attachments_of(call.auth, fields.get("gcs_credential")),
         autocommit=truth(fields, "autocommit", default=False),
         directory=call.directory,
+        tables={name: value.arrow for name, value in call.input.items() if isinstance(value, TableValue)},
     )
     if not work.autocommit:
         refuse_transaction_words(work.statements)

@@ -4,7 +4,7 @@
     request       what is sent to a process, and what comes back
     pool          which process runs which call
     process       one process: start, one exchange at a time, end
-    output        what a process prints, bounded
+    tables        tables there and back, as open files
     environments  which interpreter, with which packages
     worker/       the other side, which runs the code
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
@@ -10,6 +12,7 @@ import msgspec
 from noetl.tools.python.environments import Environment
 from noetl.tools.python.process import CallTimedOut, ProcessGone, WorkerProcess
 from noetl.tools.python.request import Reply, reply_of
+from noetl.tools.python.worker.tables import is_sealed
 
 __all__ = ["Answered", "Pool"]
 
@@ -21,6 +24,8 @@ class Answered(msgspec.Struct, frozen=True):
 
     reply: Reply
     logs: str
+    file: int = -1
+    """Where the table is that the reply speaks of; whoever has the answer closes it."""
 
 
 class Pool:
@@ -41,7 +46,9 @@ class Pool:
         if not self._idle and not self._busy:
             self._idle.append(WorkerProcess(environment, self._memory_limit))
 
-    async def run(self, environment: Environment, frame: bytes, limit: float | None) -> Answered:
+    async def run(
+        self, environment: Environment, frame: bytes, limit: float | None, files: Sequence[int] = ()
+    ) -> Answered:
         """Run a request on a free process. The time counts from when the process has the request.
 
         Raises CallTimedOut and ProcessGone, and OSError when no process can be started.
@@ -50,13 +57,13 @@ class Pool:
             process = self._take(environment)
             self._busy.add(process)
             try:
-                answered = await self._exchange(process, frame, limit)
+                answered = await self._exchange(process, frame, limit, files)
             except BaseException:
                 self._discard(process)
                 raise
             finally:
                 self._busy.discard(process)
-            if answered.reply.retire:
+            if answered.reply.retire or not process.alive:
                 self._discard(process)
             else:
                 self._idle.append(process)
@@ -72,16 +79,22 @@ class Pool:
         while self._ending:
             await asyncio.gather(*self._ending)
 
-    async def _exchange(self, process: WorkerProcess, frame: bytes, limit: float | None) -> Answered:
+    async def _exchange(
+        self, process: WorkerProcess, frame: bytes, limit: float | None, files: Sequence[int]
+    ) -> Answered:
         try:
-            reply = reply_of(await process.exchange(frame, limit))
+            reply = reply_of(await process.exchange(frame, limit, files))
+            file = process.file() if reply.table is not None else -1
         except CallTimedOut:
             await process.ended()  # so that the next attempt does not overlap this one
             raise CallTimedOut(process.output.text()) from None
         except (ProcessGone, msgspec.MsgspecError) as error:
             how = await process.ended()
             raise ProcessGone(how, process.output.text()) from error
-        return Answered(reply, process.output.text() if process.output.total else "")
+        logs = process.output.text() if process.output.total else ""
+        if file >= 0 and not is_sealed(file):
+            await _ended_for(process, file)
+        return Answered(reply, logs, file)
 
     def _take(self, environment: Environment) -> WorkerProcess:
         """A process that fits, or a new one; while we hold a slot there is room for it."""
@@ -114,3 +127,12 @@ class Pool:
         task = asyncio.get_running_loop().create_task(process.ended())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+
+async def _ended_for(process: WorkerProcess, file: int) -> None:
+    """A file that is not sealed can be cut off under those who have mapped it, as long as its writer lives."""
+    try:
+        await process.ended()
+    except BaseException:
+        os.close(file)
+        raise

@@ -6,12 +6,14 @@ import asyncio
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from noetl.tools.processes import BoundedOutput, kill_group, minimal_environment, signal_name
 from noetl.tools.python.environments import Environment
 from noetl.tools.python.request import HEADER_BYTES
+from noetl.tools.python.worker.tables import receive, send
 
 __all__ = ["CallTimedOut", "ProcessGone", "WorkerProcess"]
 
@@ -45,17 +47,22 @@ class WorkerProcess:
         self._received = bytearray()
         self._unsent = memoryview(b"")
         self._socket, theirs = socket.socketpair()
+        self._side, their_side = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._printed, printing = os.pipe()
         self._socket.setblocking(False)
+        self._side.setblocking(False)
         os.set_blocking(self._printed, False)
         try:
-            self._process = _start(environment, memory_limit, theirs.fileno(), lifeline, printing)
+            self._process = _start(
+                environment, memory_limit, (theirs.fileno(), their_side.fileno(), lifeline), printing
+            )
         except OSError:
             self._close_descriptors()
             raise
         finally:
             theirs.close()
+            their_side.close()
             os.close(lifeline)
             os.close(printing)
         self._loop.add_reader(self._socket, self._readable)
@@ -72,8 +79,8 @@ class WorkerProcess:
         """The process, which leads a group and a session of its own."""
         return self._process.pid
 
-    async def exchange(self, frame: bytes, limit: float | None) -> memoryview:
-        """Send a request and wait for its reply, whose bytes are valid until the next exchange.
+    async def exchange(self, frame: bytes, limit: float | None, files: Sequence[int] = ()) -> memoryview:
+        """Send a request, with open files, and wait for its reply, whose bytes are valid until the next exchange.
 
         Raises CallTimedOut or ProcessGone. After these, or when the caller is cancelled, the process must be ended.
         """
@@ -84,12 +91,26 @@ class WorkerProcess:
         self._answer = answer
         timer = None if limit is None else self._loop.call_later(limit, self._expire)
         try:
+            if files:
+                self._send_files(files)
             self._send(frame)
             return await answer
         finally:
             if timer is not None:
                 timer.cancel()
             self._answer = None
+
+    def file(self) -> int:
+        """The open file that has come with the reply; it is the caller's. Raises ProcessGone if there is none."""
+        try:
+            found = receive(self._side.fileno())
+        except OSError:
+            found = []
+        if len(found) != 1:
+            for descriptor in found:
+                os.close(descriptor)
+            raise ProcessGone
+        return found[0]
 
     def kill(self) -> None:
         """End the process and all it has started, now. A call that it is in gets to know."""
@@ -104,6 +125,12 @@ class WorkerProcess:
         while self._process.poll() is None:  # noqa: ASYNC110 - SIGKILL has been sent: once or twice
             await asyncio.sleep(_REAP_INTERVAL)
         return _ending(self._process.returncode)
+
+    def _send_files(self, files: Sequence[int]) -> None:
+        try:
+            send(self._side.fileno(), files)
+        except OSError:
+            self._fail(ProcessGone())
 
     def _send(self, frame: bytes) -> None:
         try:
@@ -180,21 +207,22 @@ class WorkerProcess:
         with suppress(OSError):
             self.output.drain(self._printed)
         self._socket.close()
+        self._side.close()
         os.close(self._printed)
         os.close(self._lifeline)
         self._lifeline = -1
 
 
 def _start(
-    environment: Environment, memory_limit: int | None, channel: int, lifeline: int, printing: int
+    environment: Environment, memory_limit: int | None, passed: tuple[int, int, int], printing: int
 ) -> subprocess.Popen[bytes]:
-    arguments = [str(channel), str(lifeline), str(memory_limit or 0), *environment.sys_path]
+    arguments = [*map(str, passed), str(memory_limit or 0), *environment.sys_path]
     return subprocess.Popen(
         [environment.interpreter, "-X", "utf8", _BOOT, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=printing,
         stderr=printing,
-        pass_fds=(channel, lifeline),
+        pass_fds=passed,
         start_new_session=True,
         env=minimal_environment(),
     )

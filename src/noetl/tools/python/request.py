@@ -25,12 +25,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     data: Any = UNSET
     libs: Json | UnsetType = UNSET
     environment: dict[str, str] | UnsetType = UNSET
+    offered: Json | UnsetType = UNSET
+    """What the code uses without having been given it, each as an object with attributes."""
+    tables: Json | UnsetType = UNSET
+    """Of the files that come beside the request: where in each the table is, and where in the request it belongs."""
+    room: int
+    """How much memory a table that comes back may take, in bytes; a larger one is written to `scratch`."""
+    scratch: str
 
 
-class Reply(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """A result or an error. A process that asks to be retired has seen better days."""
 
     result: Any = None
+    table: int | None = None
+    """The result is a table, so many bytes long, whose file comes beside the reply."""
     error: Json | None = None
     py: Json | None = None
     retire: bool = False

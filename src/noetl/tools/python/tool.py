@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from noetl.errors import InvalidInput
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
 from noetl.tools.processes import variables_of
@@ -20,6 +21,7 @@ from noetl.tools.python.environments import Environment, environment_of
 from noetl.tools.python.pool import Answered, Pool
 from noetl.tools.python.process import CallTimedOut, ProcessGone
 from noetl.tools.python.request import Request, frame_of
+from noetl.tools.python.tables import TABLE_MEMORY, Passing, TableMemory
 from noetl.tools.scripts import load_rendered
 from noetl.tools.values import BadField
 
@@ -36,7 +38,7 @@ class PythonTool:
     """Runs code in warm processes apart from ours, as many at a time as there are processes."""
 
     kind = "python"
-    rendering: Mapping[str, Rendering] = {"code": "code", "script": "code"}
+    rendering: Mapping[str, Rendering] = {"code": "code", "script": "code", "input": "lazy"}
     required: tuple[tuple[str, ...], ...] = (("script", "code_b64", "code"),)
 
     def __init__(
@@ -45,11 +47,13 @@ class PythonTool:
         memory_limit: int | None = DEFAULT_MEMORY_LIMIT,
         cache: Path | None = None,
         time_limit: float | None = None,
+        table_memory: int = TABLE_MEMORY,
     ) -> None:
-        """`time_limit` holds for every call, whatever its task asks for."""
+        """`time_limit` holds for every call, whatever its task asks for; `table_memory` for the tables of all calls."""
         self._time_limit = time_limit
         self._pool = Pool(workers or _default_workers(), memory_limit)
         self._cache = cache or _default_cache()
+        self._tables = TableMemory(table_memory)
 
     def side_effecting(self, fields: Json) -> bool:
         """Nobody knows what code does."""
@@ -72,19 +76,30 @@ class PythonTool:
         except BadField as error:
             return error.outcome
         try:
-            frame = frame_of(_request(call, source, directory))
-        except (TypeError, ValueError, RecursionError) as error:
+            frame, passing = await self._packed(_request(call, source, directory, self._tables.room))
+        except (TypeError, ValueError, RecursionError, InvalidInput) as error:
             return failed("schema", "INPUT_NOT_SERIALISABLE", f"the inputs cannot be sent as JSON: {error}")
+        except OSError as error:
+            return failed("storage_quota", "INPUT_NOT_PASSED", f"a table of the inputs cannot be passed on: {error}")
         limits = [limit for limit in (call.timeout, self._time_limit) if limit is not None]
-        return await self._run(environment, frame, min(limits, default=None))
+        return await self._run(environment, frame, min(limits, default=None), passing)
 
     async def close(self) -> None:
         """End the processes."""
         await self._pool.close()
 
-    async def _run(self, environment: Environment, frame: bytes, limit: float | None) -> Outcome:
+    async def _packed(self, request: Request) -> tuple[bytes, Passing]:
+        """The frame of a request; only one that cannot be encoded is looked through for tables."""
         try:
-            return _outcome(await self._pool.run(environment, frame, limit))
+            return frame_of(request), Passing()
+        except TypeError:
+            request, passing = await self._tables.pack(request)
+            return frame_of(request), passing
+
+    async def _run(self, environment: Environment, frame: bytes, limit: float | None, passing: Passing) -> Outcome:
+        try:
+            answered = await self._pool.run(environment, frame, limit, passing.descriptors)
+            return await self._outcome(answered)
         except CallTimedOut as error:
             (logs,) = error.args
             return failed("timeout", "TIMEOUT", f"the code ran longer than {limit:g} s and was ended", logs=logs)
@@ -94,12 +109,16 @@ class PythonTool:
         except OSError as error:
             return _died(f"{environment.interpreter} could not be started: {error}", "")
 
-
-def _outcome(answered: Answered) -> Outcome:
-    reply = answered.reply
-    if reply.error is None:
-        return Outcome(result=reply.result, logs=answered.logs)
-    return failed(**reply.error, extra={"py": reply.py} if reply.py else {}, logs=answered.logs)
+    async def _outcome(self, answered: Answered) -> Outcome:
+        reply, logs = answered.reply, answered.logs
+        if reply.error is not None:
+            return failed(**reply.error, extra={"py": reply.py} if reply.py else {}, logs=logs)
+        if reply.table is None:
+            return Outcome(result=reply.result, logs=logs)
+        try:
+            return Outcome(result=await self._tables.open(answered.file, reply.table), logs=logs)
+        except InvalidInput as error:
+            return failed("schema", "RESULT_NOT_SERIALISABLE", str(error), logs=logs)
 
 
 def _died(message: str, logs: str) -> Outcome:
@@ -125,7 +144,7 @@ def _decoded(text: str) -> str | Outcome:
         return failed("parse", "CODE_NOT_BASE64", f"code_b64 is not text in base64: {error}")
 
 
-def _request(call: Call, source: str, directory: str) -> Request:
+def _request(call: Call, source: str, directory: str, room: int) -> Request:
     libs = call.fields.get("libs")
     return Request(
         code=source,
@@ -135,12 +154,22 @@ def _request(call: Call, source: str, directory: str) -> Request:
         data=_implied_data(call) if "data" not in call.input and _DATA.search(source) else UNSET,
         libs=_named(libs) if libs else UNSET,
         environment=variables_of(call.auth) if call.auth else UNSET,
+        offered=_offered(call, source) or UNSET,
+        room=room,
+        scratch=_absolute(call.scratch),
     )
 
 
 def _named(libs: Any) -> Json:
     """`libs` as a mapping; a list of modules names each by itself."""
     return dict(libs) if isinstance(libs, Mapping) else {name.partition(".")[0]: name for name in libs}
+
+
+def _offered(call: Call, source: str) -> Json:
+    """What the code mentions of what it may use; an input of the same name goes before."""
+    if not call.offered:
+        return {}
+    return {name: value for name, value in call.offered.items() if name not in call.input and name in source}
 
 
 def _implied_data(call: Call) -> Any | UnsetType:

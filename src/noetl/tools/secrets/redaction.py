@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from noetl.kernel.lazy import LAZY, Composite
 from noetl.playbook.templates import is_template, paths
 from noetl.tools.secrets.spellings import SHORTEST, parts_of, spellings_of, whole_spellings_of
 
@@ -106,6 +107,10 @@ class Redactor:
             return value if self._is_marker(value) else self._redacted_mapping(value, present)
         if isinstance(value, list | tuple):
             return [self._redacted(inner, present) for inner in value]
+        if isinstance(value, LAZY):
+            from noetl.payloads.masking import masked
+
+            return masked(value, present, lambda inner: self._redacted(inner, present))
         if isinstance(value, int | float) and not isinstance(value, bool) and (label := self._whole.get(str(value))):
             return {MARKER: label}
         return value
@@ -137,9 +142,15 @@ class Redactor:
     def _present(self, value: Any) -> list[str]:
         """The spellings that are somewhere in a value; only these have to be looked for in each of its texts."""
         texts: list[str] = []
-        _gather(value, texts)
+        tables: list[Any] = []
+        _gather(value, texts, tables)
         joined = _SEPARATOR.join(texts)
-        return [needle for needle in self._needles if needle in joined]
+        found = [needle for needle in self._needles if needle in joined]
+        if tables:
+            from noetl.payloads.masking import present
+
+            found += present(tables, self._needles.difference(found))
+        return found
 
     def _found_in(self, text: str) -> list[tuple[int, int]]:
         """Where secrets are, as spans in order. Overlapping ones are all found: none may leave its end behind."""
@@ -168,16 +179,19 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
     return "".join([*pieces, text[reached:]]) if spans else text
 
 
-def _gather(value: Any, texts: list[str]) -> None:
+def _gather(value: Any, texts: list[str], tables: list[Any]) -> None:
+    """All texts of a value, and its tables, which are searched by themselves."""
     if isinstance(value, str):
         texts.append(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict | Composite):
         for key, inner in value.items():
             texts.append(str(key))
-            _gather(inner, texts)
+            _gather(inner, texts, tables)
+    elif isinstance(value, LAZY):
+        tables.append(value)
     elif isinstance(value, list | tuple):
         for inner in value:
-            _gather(inner, texts)
+            _gather(inner, texts, tables)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         texts.append(str(value))
 

@@ -11,10 +11,14 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noetl.kernel.lazy import Composite
+from noetl.payloads.arrow import table_of
+from noetl.payloads.tables import TableValue
 from noetl.tools.secrets.redaction import Redactor
 
 SECRET = "p@ss/wörd+'x\"y\\z&é 1"
@@ -213,3 +217,74 @@ class TestSymbolic:
         written = {"a": "{{ ctx.leaked }}", "b": "{{ rows }}", "c": 1}
         rendered = {"a": SECRET, "b": [{"x": f"-{SECRET}-"}], "c": 1}
         assert known.symbolic(written, rendered) == {"a": {"$secret": "pg.password"}, "b": [{"x": "-***-"}], "c": 1}
+
+
+class TestTables:
+    """A table is searched column by column, and rewritten only where there is something to hide."""
+
+    @pytest.fixture
+    def plain(self) -> TableValue:
+        return TableValue(pa.table({"a": [1, 2], "s": ["x", "y"], "n": [{"deep": ["z"]}, None]}))
+
+    def test_one_without_secrets_is_the_very_same(self, redactor: Redactor, plain: TableValue) -> None:
+        assert redactor.value(plain) is plain
+        held = {"results": [plain], "n": 1}
+        assert redactor.value(held) is held
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([SECRET, "fine", None]),
+            pa.array([f"before {SECRET} after", "fine", None], pa.large_string()),
+            pa.array([SECRET, "fine", None]).dictionary_encode(),
+            pa.array([SECRET.encode(), b"fine", None]),
+            pa.array([{"deep": {"text": SECRET}}, {"deep": {"text": "fine"}}, None]),
+            pa.array([SECRET, "fine", None], pa.string_view()),
+            pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), pa.array([SECRET, "fine"], pa.string_view())),
+            pa.array([SECRET.encode(), b"fine", None], pa.binary_view()),
+            pa.array([SECRET.encode(), b"fine".ljust(len(SECRET.encode())), None], pa.binary(len(SECRET.encode()))),
+            pa.array([json.dumps({"k": SECRET}, ensure_ascii=False), '"fine"', None], pa.json_(pa.string())),
+            pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array([SECRET, "fine", None])),
+            pa.array([["x", SECRET], ["fine"], None]),
+            pa.array([[("x", SECRET)], [("y", "fine")], None], pa.map_(pa.string(), pa.string())),
+            pa.array([[{"b": SECRET.encode()}], [{"b": b"fine"}], None]),
+        ],
+    )
+    def test_a_secret_is_taken_out_of_a_column(self, column: Any, redactor: Redactor, plain: TableValue) -> None:
+        table = pa.table({"column": column, "other": [1, 2, 3]})
+        for value in (TableValue(table), Composite({"_prev": TableValue(table), "rows": TableValue(table)["rows"]})):
+            clean = redactor.value(value)
+            text = json.dumps(clean.plain(), ensure_ascii=False)
+            assert SECRET not in text
+            assert "wörd" not in text
+            assert "fine" in text
+            assert '"other": 3' in text
+
+    def test_numbers_may_be_secret_too(self) -> None:
+        redactor = Redactor()
+        redactor.add("pin", 9123456789)
+        clean = redactor.value(TableValue(pa.table({"n": [1, 9123456789], "f": [1.5, 2.5]})))
+        assert "9123456789" not in json.dumps(clean.plain())
+        assert clean["rows"][0] == {"n": "1", "f": 1.5}
+
+    def test_names_of_columns_are_looked_at(self, redactor: Redactor) -> None:
+        table = pa.table([[1], [2], [3]], names=[f"{SECRET}", f"x{SECRET}", "fine"])
+        clean = redactor.value(TableValue(table))
+        assert len(set(clean["columns"])) == 3
+        assert SECRET not in str(clean["columns"])
+        assert clean["rows"][0]["fine"] == 3
+
+    def test_json_that_lies_in_a_table_stays_json(self, redactor: Redactor) -> None:
+        table = table_of([{"a": SECRET, "b": 1}, {"a": "fine", "b": 2}])
+        assert table is not None
+        clean = redactor.value(TableValue(table, native=False))
+        assert clean.plain()[1] == {"a": "fine", "b": 2}
+        assert SECRET not in str(clean.plain())
+
+    def test_secrets_too_long_for_one_look_are_found_as_well(self) -> None:
+        redactor = Redactor()
+        keys = ["".join(chr(33 + (n * seed) % 90) for n in range(20_000)) for seed in (7, 11, 13)]
+        for number, key in enumerate(keys):
+            redactor.add(f"key.{number}", key)
+        clean = redactor.value(TableValue(pa.table({"a": ["fine", f"x {keys[1]} y"]})))
+        assert clean["rows"].plain() == [{"a": "fine"}, {"a": "x *** y"}]

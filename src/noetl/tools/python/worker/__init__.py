@@ -12,5 +12,7 @@ the request that needs it: a process should be ready in little more than the tim
     body      source text -> a function
     helpers   names that code finds bound
     values    Python values -> JSON
+    frames    data frames -> Arrow tables
+    tables    Arrow tables in and out, as open files
     faults    exceptions -> errors
 """

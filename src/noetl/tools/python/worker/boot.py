@@ -1,4 +1,4 @@
-"""Started by path: `python boot.py CHANNEL LIFELINE MEMORY [PATH...]`.
+"""Started by path: `python boot.py CHANNEL SIDE LIFELINE MEMORY [PATH...]`.
 
 The packages above this room are not run, because they import what this interpreter may not have. They are stood in
 for while the room is imported, and removed before user code can see them.
@@ -28,9 +28,9 @@ def _main() -> None:
 
     for name in parents:
         del sys.modules[name]
-    channel, lifeline, memory, *path = sys.argv[1:]
+    channel, side, lifeline, memory, *path = sys.argv[1:]
     sys.argv[1:] = []
-    serve(int(channel), int(lifeline), int(memory), path)
+    serve(int(channel), int(side), int(lifeline), int(memory), path)
 
 
 if __name__ == "__main__":

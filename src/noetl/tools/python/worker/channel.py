@@ -16,9 +16,11 @@ class Channel:
     Only one frame is ever under way, so a read never holds two; a header is sent in one piece, so it is never cut.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, side: int) -> None:
         os.set_inheritable(descriptor, False)
+        os.set_inheritable(side, False)
         self._descriptor = descriptor
+        self._side = side
         # A fork of user code must not answer in our name, nor keep the conversation open.
         os.register_at_fork(after_in_child=self._leave)
 
@@ -55,4 +57,5 @@ class Channel:
 
     def _leave(self) -> None:
         os.close(self._descriptor)
-        self._descriptor = -1
+        os.close(self._side)
+        self._descriptor = self._side = -1

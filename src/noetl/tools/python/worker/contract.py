@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
@@ -10,9 +11,10 @@ from typing import Any
 
 from noetl.tools.python.worker import helpers
 from noetl.tools.python.worker.body import END, Body, Ending, compile_body
+from noetl.tools.python.worker.offered import Offered
 from noetl.tools.python.worker.values import as_object
 
-__all__ = ["run"]
+__all__ = ["forget", "run"]
 
 _MODULE_NAME = "noetl_code"
 _MODULES = ("os", "json", "datetime", "uuid")
@@ -37,12 +39,19 @@ def run(request: Mapping[str, Any]) -> Any:
     return _conclude(body, {**shared, **value.variables}, inputs, {**mappings, **inputs})
 
 
+def forget() -> None:
+    """Let go of the names of the last call: a table among them would stay mapped until the next one."""
+    sys.modules.pop(_MODULE_NAME, None)
+
+
 def _names(request: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     if "data" in request:
         names["data"] = request["data"]
     if "libs" in request:
         names.update(_imports(request["libs"]))
+    if "offered" in request:
+        names.update({name: Offered(value) for name, value in request["offered"].items()})
     names.update(inputs)
     return names
 
@@ -71,6 +80,7 @@ def _scope(names: Mapping[str, Any]) -> dict[str, Any]:
     scope = module.__dict__
     scope.update(names)
     scope[END] = Ending
+    scope["__builtins__"] = builtins  # C libraries that import something look for it here, and abort without it
     return scope
 
 

@@ -35,6 +35,8 @@ def describe(error: BaseException, source: str) -> dict[str, Any]:
         "code": f"PY_{name}",
         "message": _bounded(_message(error), _MAX_MESSAGE),
     }
+    if type(row := getattr(error, "row", None)) is int:
+        found["row"] = row  # code that runs for a whole frame says which of its rows is at fault
     frame = _own_frame(error)
     found |= _place(error, frame)
     py: dict[str, Any] = {"exception": name, "traceback": _traceback(error, source)}

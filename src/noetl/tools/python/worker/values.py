@@ -7,13 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
+from noetl.tools.python.worker.frames import NotSerialisable, is_frame, rows_of
+
 __all__ = ["NotSerialisable", "as_object", "encode", "make_serializable"]
 
 _MAX_PATH = 200
-
-
-class NotSerialisable(Exception):
-    """A result, or a part of it, that JSON cannot hold."""
 
 
 def encode(value: Any) -> bytes:
@@ -59,6 +57,8 @@ def _convert(value: Any) -> Any:
         # A module that nobody has imported cannot have made the value.
         if module in sys.modules and isinstance(value, getattr(sys.modules[module], name)):
             return change(value)
+    if is_frame(value):
+        return rows_of(value)
     if isinstance(value, Set):
         return _in_order(value)
     if isinstance(value, Mapping):

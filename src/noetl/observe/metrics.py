@@ -35,6 +35,13 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_commands_total": Instrument(
         "counter", "Commands that workers here have ended, by tool kind and outcome.", ("kind", "outcome")
     ),
+    "noetl_frames_total": Instrument(
+        "counter", "Frames of stages kept here, by what has happened to them.", ("outcome",)
+    ),
+    "noetl_frame_rows_total": Instrument("counter", "Rows of committed frames, by outcome.", ("outcome",)),
+    "noetl_effect_barrier_total": Instrument(
+        "counter", "Tasks that came to the effect barrier, by what became of their outcome.", ("outcome",)
+    ),
     "noetl_append_seconds": Instrument("histogram", "Time until an append to the ledger is durable.", (), _FAST),
     "noetl_append_events": Instrument("histogram", "Events of one append.", (), _SIZES),
     "noetl_projection_lag_events": Instrument("gauge", "Events in the log that were not projected yet when asked."),
@@ -51,6 +58,18 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_payload_written_bytes_total": Instrument("counter", "Bytes of payloads that a tier has taken.", ("tier",)),
     "noetl_payload_evictions_total": Instrument(
         "counter", "Copies of payloads that a tier has given up, and why.", ("tier", "reason")
+    ),
+    "noetl_payload_tier_bytes": Instrument("gauge", "What a tier of payloads held when asked.", ("tier",)),
+    "noetl_payload_tier_budget_bytes": Instrument("gauge", "What a tier of payloads may hold.", ("tier",)),
+    "noetl_payload_sidecars_failed_total": Instrument(
+        "counter", "Descriptions beside payloads that could not be written or removed."
+    ),
+    "noetl_gc_objects_total": Instrument(
+        "counter", "Objects that collections of garbage have found dead, deleted or spared.", ("kind", "outcome")
+    ),
+    "noetl_gc_deleted_bytes_total": Instrument("counter", "Bytes that collections of garbage have deleted."),
+    "noetl_repair_objects_total": Instrument(
+        "counter", "Objects that repairs have looked at, by what came of it.", ("outcome",)
     ),
 }
 

@@ -30,7 +30,7 @@ class PrometheusRecorder:
                         name, instrument.help, instrument.labels, buckets=instrument.buckets, registry=self._registry
                     )
                 case "gauge":
-                    self._gauges[name] = Gauge(name, instrument.help, registry=self._registry)
+                    self._gauges[name] = Gauge(name, instrument.help, instrument.labels, registry=self._registry)
 
     def count(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Add to a counter."""
@@ -46,9 +46,10 @@ class PrometheusRecorder:
         """Move a gauge up or down."""
         self._gauges[name].inc(amount)
 
-    def level(self, name: str, value: float) -> None:
+    def level(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge that is looked up when somebody asks."""
-        self._gauges[name].set(value)
+        gauge = self._gauges[name]
+        (gauge.labels(*labels) if labels else gauge).set(value)
 
     def text(self) -> bytes:
         """Everything, in the text format."""

@@ -1,7 +1,8 @@
 """Tier 2: copies of payloads on this machine's disk, for any number of processes.
 
-A copy is `<root>/copies/<tenant>/<sha[:2]>/<sha>`, its modification time is when it was last read. It is renamed into
-place when it is whole and its digest is taken on every read, so nothing is synced and a crash costs a copy at most.
+A copy is `<root>/copies/<name[:2]>/<name>`, named by the sha256 of its object's key; its modification time is when it
+was last read. It is renamed into place when it is whole and its digest is taken on every read, so nothing is synced and
+a crash costs a copy at most.
 The sum of sizes stands in a file under a lock. Whatever goes wrong between a sum and a file makes the sum too large,
 never too small, and the next eviction counts anew.
 
@@ -107,6 +108,11 @@ class DiskCache:
         """The size of all copies, counted now."""
         return sum(copy.size for copy in self._copies())
 
+    def estimate(self) -> int:
+        """The size of all copies, as their sum was last written down."""
+        total = self._sum()
+        return self.bytes_in_use if total is None else total
+
     def _admit(self, draft: Path, path: Path, size: int) -> bool:
         with locked(self._root / _LOCK) as mine:
             if not mine:
@@ -154,11 +160,12 @@ class DiskCache:
         (self._root / _SUM).write_text(str(total), "ascii")
 
     def _path(self, key: str) -> Path:
-        tenant, sha256 = key.split("/", maxsplit=1)[0], key.rsplit("/", 1)[-1]
-        return self._root / _COPIES / tenant / sha256[:2] / sha256
+        """By the digest of the key: keys of other stores may be long, and begin or end alike."""
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._root / _COPIES / name[:2] / name
 
     def _copies(self) -> Iterator[_Copy]:
-        for path in (self._root / _COPIES).glob("*/*/*"):
+        for path in (self._root / _COPIES).glob("*/*"):
             with suppress(FileNotFoundError):
                 facts = path.lstat()
                 if stat.S_ISREG(facts.st_mode):

@@ -30,6 +30,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel.event import IpcHint, PayloadRef
 from noetl.kernel.time import format_time, parse_time
 from noetl.observe import metrics
+from noetl.payloads.caches import SHARED_ROOT
 from noetl.payloads.locks import locked, try_lock
 from noetl.payloads.schemas import schema_digest
 from noetl.payloads.segment import PRODUCER_BYTES, fill_segment, open_segment, segment_size, stream_length
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUDGET_BYTES", "GRACE_SECONDS", "LEASE_SECONDS", "ROOT", "Absent", "Segments", "Swept", "is_available"]
 
-ROOT = Path("/dev/shm")  # noqa: S108 - shared memory, not a temporary file
+ROOT = SHARED_ROOT
 BUDGET_BYTES = 1 << 30
 GRACE_SECONDS = 30.0
 LEASE_SECONDS = 300.0
@@ -256,6 +257,18 @@ class Segments:
                 return Swept(0, 0)
             expired, orphans = self._remove_expired(), self._remove_dead()
             return Swept(expired.segments + orphans.segments, expired.bytes + orphans.bytes)
+
+    def leftovers(self) -> Swept:
+        """What a sweep would remove."""
+        now, entries = self._clock.now(), list(self._entries(self._prefix))
+        owners = _Owners(self._root, self._prefix)
+        found = [
+            entry
+            for entry in entries
+            if (entry.expires_at <= now and self._is_segment(entry.path))
+            or owners.is_dead(self._producer_of(entry.path))
+        ]
+        return Swept(len(found), sum(entry.size for entry in found))
 
     def close(self) -> None:
         """Take back what this process has shared; readers keep what they have opened."""

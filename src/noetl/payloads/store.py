@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection
 from pathlib import Path
 
+import msgspec
+
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound
-from noetl.kernel.event import PayloadRef
-from noetl.kernel.names import PayloadName, parse
+from noetl.kernel.event import Draft, Envelope, PayloadRef
+from noetl.kernel.names import PayloadName, ResultCoordinates, ResultName, parse
 from noetl.kernel.names.segments import bounded, encode
 from noetl.payloads.blocking import closing
+from noetl.payloads.envelopes import externalize_envelope, resolve_envelope
+from noetl.payloads.guard import CollectorGuard
+from noetl.payloads.routes import split_route
+from noetl.payloads.sidecar import read_sidecar, remove_sidecar, write_sidecar
 from noetl.payloads.spool import MEMORY_BYTES, Digest, Spool
-from noetl.ports.objects import ObjectStore
+from noetl.ports.objects import ObjectInfo, ObjectStore
 
 __all__ = ["PayloadStore", "payload_key"]
 
@@ -34,6 +40,7 @@ class PayloadStore:
         *,
         memory_bytes: int = MEMORY_BYTES,
         spool_directory: Path | None = None,
+        guard: CollectorGuard | None = None,
     ) -> None:
         PayloadName(tenant=tenant, project=project, sha256="0" * 64)  # refuses names before any byte is written
         self._objects = objects
@@ -41,6 +48,7 @@ class PayloadStore:
         self._project = project
         self._memory_bytes = memory_bytes
         self._spool_directory = spool_directory
+        self._guard = guard
 
     def of_tenant(self, tenant: str) -> PayloadStore:
         """The bytes of another tenant, in the same object store."""
@@ -50,6 +58,7 @@ class PayloadStore:
             self._project,
             memory_bytes=self._memory_bytes,
             spool_directory=self._spool_directory,
+            guard=self._guard,
         )
 
     async def store(
@@ -64,9 +73,14 @@ class PayloadStore:
 
         A stream may be of any length: it waits on the local disk until its digest, and so its name, is known.
         """
-        digest = await (self._store_whole(data) if isinstance(data, bytes) else self._store_stream(data))
+        if isinstance(data, bytes):
+            digest = Digest()
+            await digest.add(data)
+            written = await self._keep(digest, lambda: data)
+        else:
+            digest, written = await self._store_stream(data)
         name = PayloadName(tenant=self._tenant, project=self._project, sha256=digest.sha256)
-        return PayloadRef(
+        ref = PayloadRef(
             uri=str(name),
             sha256=digest.sha256,
             media_type=media_type,
@@ -74,6 +88,9 @@ class PayloadStore:
             rows=rows,
             schema_digest=schema_digest,
         )
+        if written:
+            await write_sidecar(self._objects, self.key(ref), ref)
+        return ref
 
     async def fetch(self, ref: PayloadRef) -> bytes:
         """The whole payload. Raises NotFound, or IntegrityMismatch if the stored bytes are not the ones referred to."""
@@ -106,10 +123,20 @@ class PayloadStore:
     async def ref_of(self, name: PayloadName) -> PayloadRef:
         """The reference behind a name, for whoever was given nothing else. Raises NotFound."""
         ref = PayloadRef(uri=str(name), sha256=name.sha256, media_type="application/octet-stream", bytes=0)
-        found = await self._objects.head(self.key(ref))
+        key = self.key(ref)
+        found = await self._objects.head(key)
         if found is None:
-            raise _missing(ref, self.key(ref))
-        return PayloadRef(uri=ref.uri, sha256=ref.sha256, media_type=ref.media_type, bytes=found.size)
+            raise _missing(ref, key)
+        described = await read_sidecar(self._objects, key)
+        if described is None or (described.sha256, described.bytes) != (ref.sha256, found.size):
+            return msgspec.structs.replace(ref, bytes=found.size)
+        return msgspec.structs.replace(
+            ref,
+            bytes=found.size,
+            media_type=described.media_type,
+            rows=described.rows,
+            schema_digest=described.schema_digest,
+        )
 
     async def exists(self, ref: PayloadRef) -> bool:
         """True if an object of the right size is there; only reading it tells whether its content is right."""
@@ -118,34 +145,57 @@ class PayloadStore:
 
     async def delete(self, ref: PayloadRef) -> bool:
         """Remove the bytes, also for every other reference to them; False when there were none."""
-        return await self._objects.delete(self.key(ref))
+        key = self.key(ref)
+        removed = await self._objects.delete(key)
+        await remove_sidecar(self._objects, key)
+        return removed
 
-    async def _store_whole(self, data: bytes) -> Digest:
-        digest = Digest()
-        await digest.add(data)
-        key = payload_key(self._tenant, digest.sha256)
-        if not await self._objects.put(key, data) and not await self._is_sound(key, digest):
-            await self._objects.put(key, data, overwrite=True)
-        return digest
+    async def externalize_envelope(self, draft: Draft, *, inline_max: int, keep: Collection[str] = ()) -> Draft:
+        """The draft as it fits an event: a payload above `inline_max` bytes is stored, but for the keys to `keep`."""
+        return await externalize_envelope(draft, self, inline_max=inline_max, keep=keep)
 
-    async def _store_stream(self, data: AsyncIterable[bytes]) -> Digest:
+    async def resolve_envelope(self, envelope: Envelope, *, degraded: bool = False) -> Envelope:
+        """The event with its whole payload. Raises NotFound, IntegrityMismatch; with `degraded` it is marked."""
+        return await resolve_envelope(envelope, self, degraded=degraded)
+
+    async def _store_stream(self, data: AsyncIterable[bytes]) -> tuple[Digest, bool]:
         spool = Spool(memory_bytes=self._memory_bytes, directory=self._spool_directory)
         try:
             await spool.fill(data)
-            key = payload_key(self._tenant, spool.digest.sha256)
-            if not await self._objects.put(key, spool.content()) and not await self._is_sound(key, spool.digest):
-                await self._objects.put(key, spool.content(), overwrite=True)
-            return spool.digest
+            return spool.digest, await self._keep(spool.digest, spool.content)
         finally:
             await spool.close()
 
-    async def _is_sound(self, key: str, expected: Digest) -> bool:
+    async def _keep(self, digest: Digest, content: Callable[[], bytes | AsyncIterator[bytes]]) -> bool:
+        """True if this call wrote the object for the first time."""
+        key = payload_key(self._tenant, digest.sha256)
+        if await self._objects.put(key, content()):
+            return True
+        found = await self._objects.head(key)
+        if not await self.renew(key, found, content) and (
+            found is None or not await self._is_sound(key, found, digest)
+        ):
+            await self._objects.put(key, content(), overwrite=True)
+        return False
+
+    async def renew(
+        self, key: str, found: ObjectInfo | None, content: Callable[[], bytes | AsyncIterator[bytes]]
+    ) -> bool:
+        """Write an object anew that a collector may be about to take; False if it is young enough, or not there."""
+        if found is None or self._guard is None or not self._guard.is_at_risk(found):
+            return False
+        await self._objects.put(key, content(), overwrite=True)
+        await self._guard.passed()
+        if await self._objects.head(key) is None:
+            await self._objects.put(key, content())
+        return True
+
+    async def _is_sound(self, key: str, found: ObjectInfo, expected: Digest) -> bool:
         """False for an object that is damaged or has just been deleted.
 
         The writer in front of it holds the right bytes: the one moment when damage can be healed at no risk.
         """
-        found = await self._objects.head(key)
-        if found is None or found.size != expected.size:
+        if found.size != expected.size:
             return False
         actual = Digest()
         try:
@@ -158,14 +208,27 @@ class PayloadStore:
     def key(self, ref: PayloadRef) -> str:
         """Where the bytes of a reference lie. Raises InvalidInput if it is not this tenant's, or names other bytes."""
         name = parse(ref.uri)
+        if isinstance(name, ResultName):
+            self._check_tenant(ref, name.coordinates.tenant)
+            return _key_of_result(ref, name.coordinates)
         if not isinstance(name, PayloadName) or name.sha256 != ref.sha256:
             raise InvalidInput(f"'{ref.uri}' does not name the payload sha256 {ref.sha256}")
-        if name.tenant != self._tenant:
+        self._check_tenant(ref, name.tenant)
+        return payload_key(name.tenant, name.sha256)
+
+    def _check_tenant(self, ref: PayloadRef, tenant: str) -> None:
+        if tenant != self._tenant:
             raise InvalidInput(
-                f"'{ref.uri}' belongs to tenant '{name.tenant}', this store serves '{self._tenant}'",
+                f"'{ref.uri}' belongs to tenant '{tenant}', this store serves '{self._tenant}'",
                 hint="ask the store of that tenant",
             )
-        return payload_key(name.tenant, name.sha256)
+
+
+def _key_of_result(ref: PayloadRef, coordinates: ResultCoordinates) -> str:
+    """The key that was recorded. It must be one that the name leads to: references come from outside, too."""
+    if ref.key is None or not coordinates.owns(split_route(ref.key)[1]):
+        raise InvalidInput(f"'{ref.uri}' cannot be kept in object '{ref.key}'")
+    return ref.key
 
 
 def _verify(ref: PayloadRef, key: str, actual: Digest) -> None:

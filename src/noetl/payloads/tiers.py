@@ -7,149 +7,114 @@ digest. A tier that fails costs time, never an answer; only what the store says 
 
 from __future__ import annotations
 
-import logging
 import mmap
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from noetl.errors import Corruption, InvalidInput, NotFound
 from noetl.kernel.event import PayloadRef
 from noetl.observe import metrics
-from noetl.payloads import formats
-from noetl.payloads.arrow import table_of
 from noetl.payloads.blocking import closing, in_thread, regroup, storage_errors
-from noetl.payloads.disk import DiskCache
-from noetl.payloads.memory import MemoryCache
-from noetl.payloads.schemas import schema_digest
-from noetl.payloads.shm import LEASE_SECONDS, Segments, is_available
+from noetl.payloads.caches import Caches, Level, say_once
+from noetl.payloads.mapped import mapped_file
 from noetl.payloads.store import PayloadStore
-from noetl.ports.clock import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Budgets", "Tiers", "open_tiers"]
+__all__ = ["Durable", "PayloadTiers", "Tiers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Tier = Literal["memory", "shared", "disk", "durable"]
 
-_log = logging.getLogger("noetl.payloads")
 
+class Durable(Protocol):
+    """The store that the tiers hold copies of. What it gives has the digest of its reference, or it raises."""
 
-class Budgets(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of each tier there may be, in bytes; 0 for nothing."""
+    def key(self, ref: PayloadRef) -> str:
+        """The object of a reference. Raises InvalidInput for a reference that is not this store's."""
+        ...
 
-    memory: int = 64 << 20
-    """What a process keeps of the payloads it has read."""
-    shared_memory: int = 1 << 30
-    """What all processes of a machine keep in shared memory."""
-    disk_cache: int = 8 << 30
-    """What a machine keeps on its disk of payloads whose store is elsewhere."""
-    verify_ipc: bool = False
-    """Whether the content of a table in shared memory is checked, not its header only."""
+    async def fetch(self, ref: PayloadRef) -> bytes:
+        """All bytes. Raises NotFound, IntegrityMismatch."""
+        ...
 
-
-async def open_tiers(
-    store: PayloadStore, budgets: Budgets, clock: Clock, *, node_id: str, disk_directory: Path | None = None
-) -> Tiers:
-    """The tiers within their budgets. `disk_directory` is None where the store itself is on this disk."""
-    shared = disk = None
-    if budgets.shared_memory:
-        if is_available():
-            shared = await in_thread(Segments.open, clock, node_id=node_id, budget_bytes=budgets.shared_memory)
-        else:
-            _say_once("shared memory is off: this platform has no /dev/shm; tables are read from the store instead")
-    if budgets.disk_cache and disk_directory is not None:
-        disk = await in_thread(DiskCache.open, disk_directory, budgets.disk_cache)
-    memory: MemoryCache[Any] | None = MemoryCache(budgets.memory) if budgets.memory else None
-    return Tiers(store, memory=memory, shared=shared, disk=disk, verify_ipc=budgets.verify_ipc)
+    def open(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """The bytes in chunks, verified at the end."""
+        ...
 
 
 class Tiers:
-    """The payloads of one tenant, from wherever they are nearest."""
+    """The objects of one store, from wherever they are nearest."""
 
-    def __init__(
-        self,
-        store: PayloadStore,
-        *,
-        memory: MemoryCache[Any] | None = None,
-        shared: Segments | None = None,
-        disk: DiskCache | None = None,
-        verify_ipc: bool = False,
-    ) -> None:
+    def __init__(self, store: Durable, caches: Caches) -> None:
         self._store = store
-        self._memory = memory
-        self._shared = shared
-        self._disk = disk
-        self._verify_ipc = verify_ipc
+        self._caches = caches
 
-    def of_tenant(self, tenant: str) -> Tiers:
-        """The payloads of another tenant, with the same caches."""
-        return Tiers(
-            self._store.of_tenant(tenant),
-            memory=self._memory,
-            shared=self._shared,
-            disk=self._disk,
-            verify_ipc=self._verify_ipc,
-        )
+    def over(self, store: Durable) -> Tiers:
+        """The objects of another store, with the same caches."""
+        return Tiers(store, self._caches)
 
-    async def close(self) -> None:
-        """Give back what this process holds for others; the store keeps everything."""
-        if self._shared is not None:
-            await in_thread(self._shared.close)
+    async def levels(self) -> list[Level]:
+        """How full each tier is."""
+        return await self._caches.levels()
 
-    # --- Writing ---
+    # --- Writing, after the store has taken the bytes ---
 
-    async def store(
-        self,
-        data: bytes | AsyncIterable[bytes],
-        *,
-        media_type: str,
-        rows: int | None = None,
-        schema_digest: str | None = None,
-    ) -> PayloadRef:
-        """Keep bytes, durably first. Bytes that are at hand whole are copied to the disk cache too."""
-        ref = await self._store.store(data, media_type=media_type, rows=rows, schema_digest=schema_digest)
-        _wrote("durable", True, ref.bytes)
-        if isinstance(data, bytes):
-            await self._keep_on_disk(self._store.key(ref), data)
-        return ref
+    async def keep(self, ref: PayloadRef, data: bytes) -> None:
+        """Copy bytes to the disk cache that the store has just taken."""
+        disk = await self._caches.disk()
+        if disk is not None:
+            kept = await _tried("disk", disk.put, self._store.key(ref), data)
+            _wrote("disk", bool(kept), len(data))
 
-    async def store_table(self, table: pa.Table, *, lease_seconds: float = LEASE_SECONDS) -> PayloadRef:
-        """Keep a table as Feather, durably first, and offer it to the other processes of this machine."""
-        digest = schema_digest(table.schema)
-        ref = await self.store(
-            _in_threads(formats.feather_pieces(table)),
-            media_type=formats.MEDIA_TYPES["feather"],
-            rows=table.num_rows,
-            schema_digest=digest,
-        )
-        if self._shared is None:
+    async def share(self, ref: PayloadRef, table: pa.Table, *, lease_seconds: float | None = None) -> PayloadRef:
+        """Offer a table that the store has just taken to the other processes of this machine.
+
+        The reference that comes back says where it is; it is the same one if the table was not admitted.
+        """
+        if self._pass_on(ref, table):
             return ref
-        hint = await _tried("shared", self._shared.put, ref.sha256, table, lease_seconds=lease_seconds)
+        shared = await self._caches.shared()
+        if shared is None:
+            return ref
+        from noetl.payloads.shm import LEASE_SECONDS
+
+        seconds = LEASE_SECONDS if lease_seconds is None else lease_seconds
+        hint = await _tried("shared", shared.put, ref.sha256, table, lease_seconds=seconds)
         _wrote("shared", hint is not None, hint.byte_length or 0 if hint else 0)
         return ref if hint is None else msgspec.structs.replace(ref, ipc=hint)
+
+    def _pass_on(self, ref: PayloadRef, table: pa.Table) -> bool:
+        """Keep a table at hand that lies in shared memory already, though without a name."""
+        mapped = mapped_file(table)
+        if mapped is None:
+            return False
+        key = f"{ref.sha256}:{self._store.key(ref)}"
+        kept = self._caches.passed.put(key, table, mapped.length, self._caches.now())
+        if kept:
+            _wrote("shared", True, mapped.length)
+        return kept
 
     # --- Reading ---
 
     async def fetch(self, ref: PayloadRef) -> bytes:
         """The whole payload. Raises NotFound, IntegrityMismatch."""
         key = self._store.key(ref)
-        if (kept := self._remembered(f"bytes:{key}")) is not None:
+        if (kept := self._remembered("bytes", key, ref)) is not None:
             data: bytes = kept
             return data
         found = await self._on_disk(key, ref)
         data = await self._durable(ref) if found is None else await in_thread(bytes, found)
         if found is None:
-            await self._keep_on_disk(key, data)
-        self._remember(f"bytes:{key}", data, len(data))
+            await self.keep(ref, data)
+        self._remember("bytes", key, ref, data, len(data))
         return data
 
     async def table(self, ref: PayloadRef) -> pa.Table:
@@ -163,9 +128,9 @@ class Tiers:
         found: Any = await self._on_disk(key, ref)
         if found is None:
             found = await self._durable(ref)
-            await self._keep_on_disk(key, found)
+            await self.keep(ref, found)
         table = await in_thread(_decoded, ref, found)
-        self._remember(f"table:{key}", table, table.nbytes)
+        self._remember("table", key, ref, table, table.nbytes)
         return table
 
     async def batches(self, ref: PayloadRef) -> AsyncIterator[pa.RecordBatch]:
@@ -181,16 +146,40 @@ class Tiers:
         found: Any = await self._on_disk(key, ref)
         if found is None:
             found = await self._downloaded(ref)
-        batches = formats.batches_in(found)
+        from noetl.payloads.formats import batches_in
+
+        batches = batches_in(found)
         while (one := await in_thread(_next, batches)) is not None:
             yield one
 
+    async def mapped(self, ref: PayloadRef) -> mmap.mmap | bytes:
+        """The bytes for whoever reads parts of them: a sound copy, mapped from a file however long it is.
+
+        Raises NotFound, IntegrityMismatch.
+        """
+        found = await self._on_disk(self._store.key(ref), ref)
+        return found if found is not None else await self._downloaded(ref)
+
+    async def copy_on_disk(self, ref: PayloadRef) -> mmap.mmap | bytes | None:
+        """The bytes, if this machine's disk has a sound copy. For whoever mends the store, which is not asked."""
+        return await self._on_disk(self._store.key(ref), ref)
+
+    async def table_at_hand(self, ref: PayloadRef) -> pa.Table | None:
+        """The table, if it is in memory. For whoever mends the store, which is not asked."""
+        return await self._at_hand(self._store.key(ref), ref)
+
     async def _at_hand(self, key: str, ref: PayloadRef) -> pa.Table | None:
         """The table, if it is in memory already: this process's or the machine's."""
-        kept: pa.Table | None = self._remembered(f"table:{key}")
-        if kept is not None or self._shared is None:
+        kept: pa.Table | None = self._remembered("table", key, ref)
+        if kept is not None or not self._caches.shares:
             return kept
-        found = await _tried("shared", self._shared.get, ref, verify=self._verify_ipc)
+        if (kept := self._caches.passed.get(f"{ref.sha256}:{key}", self._caches.now())) is not None:
+            _read("shared", "hit", kept.nbytes)
+            return kept
+        if ref.ipc is None or (shared := await self._caches.shared()) is None:
+            _read("shared", "miss")
+            return None
+        found = await _tried("shared", shared.get, ref, verify=self._caches.verify_ipc)
         if found is None or isinstance(found, str):
             _read("shared", found or "error")
             return None
@@ -198,9 +187,10 @@ class Tiers:
         return found
 
     async def _on_disk(self, key: str, ref: PayloadRef) -> mmap.mmap | bytes | None:
-        if self._disk is None:
+        disk = await self._caches.disk()
+        if disk is None:
             return None
-        found = await _tried("disk", self._disk.get, key, ref.sha256, ref.bytes)
+        found = await _tried("disk", disk.get, key, ref.sha256, ref.bytes)
         if found is None or isinstance(found, str):
             _read("disk", found or "error")
             return None
@@ -222,21 +212,58 @@ class Tiers:
         finally:
             file.close()
 
-    def _remembered(self, key: str) -> Any:
-        if self._memory is None:
+    def _remembered(self, form: str, key: str, ref: PayloadRef) -> Any:
+        """What this process has of the object. The digest is part of the name: a result may have been replaced."""
+        memory = self._caches.memory
+        if memory is None:
             return None
-        kept = self._memory.get(key)
+        kept = memory.get(f"{form}:{ref.sha256}:{key}")
         _read("memory", "miss" if kept is None else "hit", _size(kept))
         return kept
 
-    def _remember(self, key: str, value: bytes | pa.Table, size: int) -> None:
-        if self._memory is not None:
-            _wrote("memory", self._memory.put(key, value, size), size)
+    def _remember(self, form: str, key: str, ref: PayloadRef, value: bytes | pa.Table, size: int) -> None:
+        if self._caches.memory is not None:
+            _wrote("memory", self._caches.memory.put(f"{form}:{ref.sha256}:{key}", value, size), size)
 
-    async def _keep_on_disk(self, key: str, data: bytes) -> None:
-        if self._disk is not None:
-            kept = await _tried("disk", self._disk.put, key, data)
-            _wrote("disk", bool(kept), len(data))
+
+class PayloadTiers(Tiers):
+    """The payloads of one tenant through the tiers, for writers too."""
+
+    def __init__(self, store: PayloadStore, caches: Caches) -> None:
+        super().__init__(store, caches)
+        self._payloads = store
+
+    def of_tenant(self, tenant: str) -> PayloadTiers:
+        """The payloads of another tenant, with the same caches."""
+        return PayloadTiers(self._payloads.of_tenant(tenant), self._caches)
+
+    async def store(
+        self,
+        data: bytes | AsyncIterable[bytes],
+        *,
+        media_type: str,
+        rows: int | None = None,
+        schema_digest: str | None = None,
+    ) -> PayloadRef:
+        """Keep bytes, durably first. Bytes that are at hand whole are copied to the disk cache too."""
+        ref = await self._payloads.store(data, media_type=media_type, rows=rows, schema_digest=schema_digest)
+        _wrote("durable", True, ref.bytes)
+        if isinstance(data, bytes):
+            await self.keep(ref, data)
+        return ref
+
+    async def store_table(self, table: pa.Table, *, lease_seconds: float | None = None) -> PayloadRef:
+        """Keep a table as Feather, durably first, and offer it to the other processes of this machine."""
+        from noetl.payloads.formats import MEDIA_TYPES, feather_pieces
+        from noetl.payloads.schemas import schema_digest
+
+        ref = await self.store(
+            _in_threads(feather_pieces(table)),
+            media_type=MEDIA_TYPES["feather"],
+            rows=table.num_rows,
+            schema_digest=schema_digest(table.schema),
+        )
+        return await self.share(ref, table, lease_seconds=lease_seconds)
 
 
 async def _tried(tier: Tier, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -244,13 +271,8 @@ async def _tried(tier: Tier, work: Callable[P, T], *args: P.args, **kwargs: P.kw
     try:
         return await in_thread(work, *args, **kwargs)
     except OSError as error:
-        _say_once(f"the {tier} tier of payloads cannot be used and is left out: {error}")
+        say_once(f"the {tier} tier of payloads cannot be used and is left out: {error}")
         return None
-
-
-@cache
-def _say_once(text: str) -> None:
-    _log.warning(text)
 
 
 @contextmanager
@@ -286,6 +308,9 @@ def _size(kept: Any) -> int:
 
 
 def _decoded(ref: PayloadRef, data: mmap.mmap | bytes) -> pa.Table:
+    from noetl.payloads import formats
+    from noetl.payloads.arrow import table_of
+
     form = formats.sniff(data[:8])
     if form in ("feather", "stream"):
         return formats.table_in(data)

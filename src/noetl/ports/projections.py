@@ -73,6 +73,13 @@ class ProjectionStore(Protocol):
         """
         ...
 
+    async def replace(self, root: Stream, rows: Sequence[ProjectionRow], *, at: tuple[str, int]) -> bool:
+        """Put rows in the place of all rows of a root; False, and nothing is done, if the projector has moved on.
+
+        `at` is the projector and the position that it must still be at, up to which the rows were folded.
+        """
+        ...
+
     async def checkpoint(self, projector: str) -> int:
         """The position a projector has reached, 0 when it has not begun."""
         ...

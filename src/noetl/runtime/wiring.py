@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
 
 import msgspec
 
-from noetl.adapters.objects.filesystem import FilesystemObjectStore
 from noetl.adapters.sqlite.catalog import SqliteCatalog
 from noetl.adapters.sqlite.credentials import SqliteCredentials
 from noetl.adapters.sqlite.database import Database
@@ -17,9 +17,13 @@ from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
 from noetl.adapters.sqlite.projections import SqliteProjectionStore
 from noetl.adapters.sqlite.tokens import SqliteTokens
-from noetl.errors import InvalidSetting, NotFound
+from noetl.errors import NotFound
 from noetl.kernel.upcast import UpcasterRegistry, default_registry
+from noetl.payloads.caches import Caches
+from noetl.payloads.guard import CollectorGuard
+from noetl.payloads.results import ResultStore
 from noetl.payloads.store import PayloadStore
+from noetl.payloads.tiers import PayloadTiers
 from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
@@ -33,7 +37,10 @@ from noetl.replay.service import Replayer
 from noetl.replay.verify import Verifier
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
+from noetl.runtime.keeping import Keeper
 from noetl.runtime.projector import PROJECTOR, Projector
+from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stores import is_on_this_disk, open_objects, read_pairs
 from noetl.settings import Settings
 from noetl.tools.secrets.wallet import wallet_keys
 
@@ -52,11 +59,36 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Credentials
     tokens: Tokens
     projections: ProjectionStore
+    objects: ObjectStore
     payloads: PayloadStore
+    tiers: PayloadTiers
     registry: UpcasterRegistry
     replayer: Replayer
     verifier: Verifier
     projector: Projector
+
+    @property
+    def results(self) -> ResultStore:
+        """The results of steps, by where in a run they were made."""
+        return ResultStore(self.objects, self.payloads, self.tiers)
+
+    def keeper(self, project_id: str) -> Keeper:
+        """What is too large for events, for the executions of a project."""
+        payloads = self.settings.payloads
+        return Keeper(
+            self.payloads,
+            self.results,
+            self.clock,
+            project_id,
+            step_scope=payloads.step_scope,
+            routes=read_pairs("payloads.routes", payloads.routes),
+        )
+
+    def of_tenant(self, tenant_id: str) -> Embedded:
+        """The same installation with the bytes of another tenant."""
+        return msgspec.structs.replace(
+            self, payloads=self.payloads.of_tenant(tenant_id), tiers=self.tiers.of_tenant(tenant_id)
+        )
 
 
 @contextlib.asynccontextmanager
@@ -80,19 +112,25 @@ async def open_embedded(
         projections = SqliteProjectionStore(database, clock)
         outbox = SqliteOutbox(database, clock)
         registry = default_registry()
-        payloads = PayloadStore(await _open_objects(home, settings), settings.tenant.id, settings.tenant.project)
-        replayer = Replayer(ledger, projections, registry, clock, payloads)
+        leases = SqliteLeases(database, clock)
+        objects = await open_objects(home, settings)
+        guard = CollectorGuard(leases, clock, grace_seconds=settings.payloads.grace)
+        payloads = PayloadStore(objects, settings.tenant.id, settings.tenant.project, guard=guard)
+        caches = await _open_caches(home, settings, clock, opened)
+        replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
         yield Embedded(
             settings=settings,
             clock=clock,
             ledger=ledger,
             outbox=outbox,
-            leases=SqliteLeases(database, clock),
+            leases=leases,
             catalog=SqliteCatalog(database, clock),
             credentials=SqliteCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
             tokens=SqliteTokens(database, clock),
             projections=projections,
+            objects=objects,
             payloads=payloads,
+            tiers=PayloadTiers(payloads, caches),
             registry=registry,
             replayer=replayer,
             verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
@@ -102,17 +140,21 @@ async def open_embedded(
         )
 
 
-async def _open_objects(home: Home, settings: Settings) -> ObjectStore:
-    """The store that the settings name, or the directory in the home."""
-    payloads = settings.payloads
-    pairs = [option.partition("=") for option in payloads.options]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise InvalidSetting(f"payloads.options: '{name}' has no value", hint="write it as name=value")
-    if payloads.url is None:
-        if pairs:
-            raise InvalidSetting("payloads.options is set, but not payloads.url", hint="set payloads.url too")
-        return FilesystemObjectStore(home.payloads)
-    from noetl.adapters.objects.urls import open_store
+async def _open_caches(home: Home, settings: Settings, clock: Clock, opened: contextlib.AsyncExitStack) -> Caches:
+    """The nearer tiers of payloads, without what dead processes have left in them, kept so until the end."""
+    caches = Caches(
+        settings.payloads,
+        clock,
+        node_id=settings.place.node,
+        disk_directory=None if is_on_this_disk(settings) else home.path / "cache",
+    )
+    opened.push_async_callback(caches.close)
+    await caches.sweep()
+    sweeping = asyncio.create_task(caches.keep_swept())
 
-    return await open_store(payloads.url, {name.strip(): value.strip() for name, _, value in pairs})
+    async def end() -> None:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+
+    opened.push_async_callback(end)
+    return caches

@@ -480,6 +480,17 @@ class TestCleaning:
         another(root, clock)
         assert read(segments, wanted) == TABLE
 
+    def test_what_a_sweep_would_remove_can_be_counted_first(
+        self, segments: Segments, root: Path, clock: VirtualClock
+    ) -> None:
+        assert segments.put(SHA, TABLE, lease_seconds=60) is not None
+        assert segments.leftovers() == (0, 0)
+        clock.advance(91)
+        counted = segments.leftovers()
+        assert counted.segments == 1
+        assert segments.leftovers() == counted == segments.sweep()
+        assert segments.leftovers() == (0, 0)
+
     def test_a_file_that_is_no_segment_does_not_survive_a_sweep(self, segments: Segments, root: Path) -> None:
         (root / f"noetl-{os.getuid()}-{OTHER}").write_bytes(b"")
         (root / "somebody-elses").write_bytes(b"x")

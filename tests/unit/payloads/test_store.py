@@ -43,7 +43,7 @@ async def test_a_reference_says_all_that_is_known(payloads: PayloadStore, object
     ref = await payloads.store(CONTENT, media_type=CSV, rows=1, schema_digest="s1")
     assert (ref.uri, ref.sha256, ref.bytes) == (f"noetl://acme/sales/payloads/sha256/{SHA}", SHA, len(CONTENT))
     assert (ref.media_type, ref.rows, ref.schema_digest, ref.ipc) == (CSV, 1, "s1", None)
-    assert await keys(objects) == [KEY]
+    assert await keys(objects) == [KEY, f"{KEY}.meta.json"]
     assert await payloads.fetch(ref) == CONTENT
     assert b"".join(await read_all(payloads.open(ref))) == CONTENT
 
@@ -52,22 +52,38 @@ async def test_a_name_alone_leads_to_the_bytes(payloads: PayloadStore) -> None:
     name = PayloadName(tenant="acme", project="sales", sha256=SHA)
     with pytest.raises(NotFound, match="is not in the store"):
         await payloads.ref_of(name)
-    await payloads.store(CONTENT, media_type=CSV)
+    stored = await payloads.store(CONTENT, media_type=CSV, rows=1, schema_digest="s1")
+    assert await payloads.ref_of(name) == stored
     assert await payloads.fetch(await payloads.ref_of(name)) == CONTENT
+
+
+@pytest.mark.parametrize(
+    "beside", [None, b"no JSON", b'{"uri": 1}', b"\xff", b'{"uri":"x","sha256":"y","media_type":"a/b","bytes":1}']
+)
+async def test_a_name_leads_to_the_bytes_without_a_sound_sidecar(
+    payloads: PayloadStore, objects: ObjectStore, beside: bytes | None
+) -> None:
+    await payloads.store(CONTENT, media_type=CSV)
+    await objects.delete(f"{KEY}.meta.json")
+    if beside is not None:
+        await objects.put(f"{KEY}.meta.json", beside)
+    found = await payloads.ref_of(PayloadName(tenant="acme", project="sales", sha256=SHA))
+    assert (found.media_type, found.bytes) == ("application/octet-stream", len(CONTENT))
+    assert await payloads.fetch(found) == CONTENT
 
 
 async def test_equal_bytes_are_kept_once_however_they_come(payloads: PayloadStore, objects: ObjectStore) -> None:
     first = await payloads.store(CONTENT, media_type=CSV)
-    written = await objects.head(KEY)
+    written = [info async for info in objects.list()]
     assert await payloads.store(pieces(CONTENT[:5], CONTENT[5:]), media_type=CSV) == first
     assert await PayloadStore(objects, "acme", "other").store(CONTENT, media_type=CSV) != first
-    assert [info async for info in objects.list()] == [written]
+    assert [info async for info in objects.list()] == written
 
 
 async def test_tenants_do_not_share_bytes(payloads: PayloadStore, objects: ObjectStore) -> None:
     await payloads.store(CONTENT, media_type=CSV)
     foreign = await PayloadStore(objects, "b & co", "sales").store(CONTENT, media_type=CSV)
-    assert len(await keys(objects)) == 2
+    assert len(await keys(objects, "acme/")) == len(await keys(objects, "b%20%26%20co/")) == 2
     with pytest.raises(InvalidInput, match="tenant 'b & co'"):
         await payloads.fetch(foreign)
 
@@ -178,10 +194,11 @@ async def test_a_writer_with_the_right_bytes_heals_damage(
     assert await payloads.fetch(ref) == CONTENT
 
 
-async def test_a_missing_payload_is_named(payloads: PayloadStore) -> None:
+async def test_a_missing_payload_is_named(payloads: PayloadStore, objects: ObjectStore) -> None:
     ref = await payloads.store(CONTENT, media_type=CSV)
     assert await payloads.exists(ref) is True
     assert await payloads.delete(ref) is True
+    assert await keys(objects) == [], "its sidecar goes with it"
     assert await payloads.delete(ref) is False
     assert await payloads.exists(ref) is False
     for reading in (payloads.fetch(ref), read_all(payloads.open(ref))):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.errors import Unavailable
 from noetl.kernel.event import PayloadRef
+from noetl.payloads.files import Files
+from noetl.payloads.resolver import Resolver
 from noetl.payloads.store import PayloadStore, payload_key
 from noetl.payloads.summary import PayloadSummary, summarise, summary_checksum
 
@@ -55,14 +59,36 @@ async def test_a_reference_nobody_can_follow_is_a_finding(payloads: PayloadStore
     assert (await summarise(msgspec.structs.replace(ref, uri=uri), payloads)).error == "invalid reference"
 
 
-async def test_an_outage_is_no_finding(ref: PayloadRef) -> None:
-    class Silent(MemoryObjectStore):
-        async def stream(self, key: str, *, chunk_bytes: int = 1 << 20) -> AsyncIterator[bytes]:
-            yield b"con"
-            raise Unavailable("the bucket does not answer")
+class Silent(MemoryObjectStore):
+    async def stream(self, key: str, *, chunk_bytes: int = 1 << 20) -> AsyncIterator[bytes]:
+        yield b"con"
+        raise Unavailable("the bucket does not answer")
 
+
+async def test_an_outage_is_no_finding_unless_less_will_do(ref: PayloadRef) -> None:
+    silent = PayloadStore(Silent(), "acme", "sales")
     with pytest.raises(Unavailable):
-        await summarise(ref, PayloadStore(Silent(), "acme", "sales"))
+        await summarise(ref, silent)
+    assert (await summarise(ref, silent, degraded=True)).error == "store not available"
+
+
+async def test_what_lies_elsewhere_is_found_by_its_address(payloads: PayloadStore, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_bytes(b"content")
+    digest = hashlib.sha256(b"content").hexdigest()
+    ref = PayloadRef(uri=f"file://{file}", sha256=digest, media_type="text/plain", bytes=7)
+    resolver = Resolver({"file": lambda: Files([tmp_path])})
+    assert (await summarise(ref, payloads, resolver)).error is None
+    assert (await summarise(ref, payloads)).error == "invalid reference"
+    for content in (b"c0ntent", b"content and more", b"con"):
+        file.write_bytes(content)
+        assert (await summarise(ref, payloads, resolver)).error == "digest mismatch"
+    file.unlink()
+    assert (await summarise(ref, payloads, resolver)).error == "missing"
+    unknown = msgspec.structs.replace(ref, uri="ftp://host/x")
+    assert (await summarise(unknown, payloads, resolver)).error == "invalid reference"
+    outside = msgspec.structs.replace(ref, uri="file:///etc/passwd")
+    assert (await summarise(outside, payloads, resolver, degraded=True)).error == "store not available"
 
 
 def summary(number: int, **changes: object) -> PayloadSummary:

@@ -20,13 +20,16 @@ from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound, Unavailable
 from noetl.kernel.event import PayloadRef
 from noetl.observe import metrics
-from noetl.payloads import formats, tiers
+from noetl.payloads import caches as nearer
+from noetl.payloads import formats
+from noetl.payloads.caches import Caches
 from noetl.payloads.disk import DiskCache
-from noetl.payloads.memory import MemoryCache
+from noetl.payloads.mapped import note
 from noetl.payloads.shm import ROOT, Segments, is_available
 from noetl.payloads.store import PayloadStore, payload_key
-from noetl.payloads.tiers import Budgets, Tiers, open_tiers
-from noetl.settings import Bytes
+from noetl.payloads.tiers import PayloadTiers
+from noetl.settings import Bytes, Payloads
+from noetl.tools.python.worker.tables import write
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="this platform has no /dev/shm")
 
@@ -68,18 +71,23 @@ class Node:
         self._shm = shm
         self._disk = disk
         self._name = name
-        self.opened: list[Segments] = []
+        self.opened: list[Caches] = []
 
-    def process(self, tenant: str = "acme", *, verify_ipc: bool = False) -> Tiers:
-        shared = Segments.open(self.clock, node_id=self._name, budget_bytes=8 * MIB, root=self._shm)
-        self.opened.append(shared)
-        return Tiers(
-            PayloadStore(self._objects, tenant, "sales"),
-            memory=MemoryCache(4 * MIB),
-            shared=shared,
-            disk=DiskCache.open(self._disk, 8 * MIB),
-            verify_ipc=verify_ipc,
+    def process(self, tenant: str = "acme", *, verify_ipc: bool = False) -> PayloadTiers:
+        caches = Caches(
+            Payloads(
+                memory=Bytes(4 * MIB),
+                shared_memory=Bytes(8 * MIB),
+                disk_cache=Bytes(8 * MIB),
+                verify_ipc=verify_ipc,
+            ),
+            self.clock,
+            node_id=self._name,
+            disk_directory=self._disk,
+            shared_root=self._shm,
         )
+        self.opened.append(caches)
+        return PayloadTiers(PayloadStore(self._objects, tenant, "sales"), caches)
 
 
 @pytest.fixture
@@ -102,11 +110,11 @@ def shm() -> Iterator[Path]:
 
 
 @pytest.fixture
-def node(objects: MemoryObjectStore, shm: Path, tmp_path: Path) -> Iterator[Node]:
+async def node(objects: MemoryObjectStore, shm: Path, tmp_path: Path) -> AsyncIterator[Node]:
     machine = Node(objects, VirtualClock(START), shm, tmp_path / "disk", "node-1")
     yield machine
-    for shared in machine.opened:
-        shared.close()
+    for caches in machine.opened:
+        await caches.close()
 
 
 @pytest.fixture
@@ -186,7 +194,7 @@ class TestBytes:
         with pytest.raises(Unavailable):
             await process.store_table(TABLE)
         assert copies(tmp_path) == []
-        assert sizes(shm) == {0}
+        assert sizes(shm) <= {0}
 
     async def test_a_tenant_never_reads_anothers_copies(self, node: Node) -> None:
         owner = node.process()
@@ -287,14 +295,16 @@ class TestTables:
         def broken(*_: Any, **__: Any) -> Any:
             raise PermissionError(13, "Permission denied")
 
-        tiers._say_once.cache_clear()
+        nearer.say_once.cache_clear()
+        offered = await node.process().store_table(TABLE)
         monkeypatch.setattr(Segments, "put", broken)
         monkeypatch.setattr(Segments, "get", broken)
         monkeypatch.setattr(DiskCache, "get", broken)
+        tally.counted.clear()
         with caplog.at_level(logging.WARNING, "noetl.payloads"):
             ref = await node.process().store_table(TABLE)
-            assert await node.process().table(ref) == TABLE
-            assert await node.process().table(ref) == TABLE
+            assert await node.process().table(offered) == TABLE
+            assert await node.process().table(offered) == TABLE
         assert ref.ipc is None
         assert tally.reads() == {"memory": "miss", "shared": "error", "disk": "error", "durable": "hit"}
         assert sorted(record.message.split(":")[0] for record in caplog.records) == [
@@ -349,49 +359,67 @@ class TestBatches:
         assert tally.reads() == {"memory": "miss", "shared": "miss", "disk": "hit"}
 
 
-class TestOpening:
-    async def test_the_settings_decide(self, objects: MemoryObjectStore, tmp_path: Path) -> None:
-        store = PayloadStore(objects, "acme", "sales")
-        clock = VirtualClock(START)
-        off = Budgets(memory=Bytes(0), shared_memory=Bytes(0), disk_cache=Bytes(0))
-        bare = await open_tiers(store, off, clock, node_id="n", disk_directory=tmp_path / "cache")
-        ref = await bare.store_table(TABLE)
+class TestOtherStores:
+    async def test_another_store_shares_the_caches(self, node: Node, tally: Tally) -> None:
+        process = node.process()
+        other = PayloadStore(MemoryObjectStore(), "acme", "sales")
+        ref = await other.store(DATA, media_type="text/csv")
+        over = process.over(other)
+        assert [await over.fetch(ref), await over.fetch(ref)] == [DATA, DATA]
+        assert tally.reads()["memory"] == "hit"
+
+    async def test_what_a_store_has_just_taken_is_offered(self, node: Node, tally: Tally) -> None:
+        process = node.process()
+        ref = await process.store(_pieces(DATA), media_type="text/csv")
+        await process.keep(ref, DATA)
+        tally.counted.clear()
+        assert await node.process().fetch(ref) == DATA
+        assert tally.reads() == {"memory": "miss", "disk": "hit"}
+
+
+async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+class TestPassedOn:
+    """A table that lies in memory that processes share already is not copied into a segment."""
+
+    @pytest.fixture
+    def mapped(self, tmp_path: Path) -> pa.Table:
+        table = TABLE.slice(0)
+        written = write(table, 1 << 30, str(tmp_path))
+        note(table, written.descriptor, 0, written.bytes)
+        os.close(written.descriptor)
+        return table
+
+    async def test_it_is_handed_out_as_it_is(self, node: Node, mapped: pa.Table, shm: Path, tally: Tally) -> None:
+        process = node.process()
+        ref = await process.store_table(mapped)
         assert ref.ipc is None
-        assert await bare.table(ref) == TABLE
-        assert await bare.fetch(ref)
-        assert not (tmp_path / "cache").exists()
-        await bare.close()
+        assert names(shm) == []
+        tally.reads()
+        assert await process.table(ref) is mapped
+        assert tally.reads() == {"memory": "miss", "shared": "hit"}
 
-    async def test_all_of_them(
-        self, objects: MemoryObjectStore, tmp_path: Path, shm: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def here(*args: Any, **kwargs: Any) -> Segments:
-            return opener(*args, root=shm, **kwargs)
+    async def test_other_processes_read_the_store(self, node: Node, mapped: pa.Table, tally: Tally) -> None:
+        ref = await node.process().store_table(mapped)
+        tally.reads()
+        assert (await node.process().table(ref)).equals(mapped)
+        assert tally.reads()["durable"] == "hit"
 
-        opener = Segments.open
-        monkeypatch.setattr(Segments, "open", here)
-        full = await open_tiers(
-            PayloadStore(objects, "acme", "sales"),
-            Budgets(),
-            VirtualClock(START),
-            node_id="n",
-            disk_directory=tmp_path / "c",
-        )
-        ref = await full.store_table(TABLE)
-        assert ref.ipc is not None
-        await full.close()
-        assert names(shm) == [f"noetl-{os.getuid()}-lock"]
+    async def test_it_is_let_go_after_a_while(self, node: Node, mapped: pa.Table, tally: Tally) -> None:
+        process = node.process()
+        ref = await process.store_table(mapped)
+        node.clock.advance(301)
+        await node.opened[0].sweep()
+        tally.reads()
+        assert (await process.table(ref)).equals(mapped)
+        assert tally.reads()["durable"] == "hit"
 
-    async def test_a_platform_without_shared_memory_says_so_once(
-        self, objects: MemoryObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        tiers._say_once.cache_clear()
-        monkeypatch.setattr(tiers, "is_available", lambda: False)
-        store = PayloadStore(objects, "acme", "sales")
-        with caplog.at_level(logging.WARNING, "noetl.payloads"):
-            await open_tiers(store, Budgets(), VirtualClock(START), node_id="n")
-            opened = await open_tiers(store, Budgets(), VirtualClock(START), node_id="n")
-        assert (await opened.store_table(TABLE)).ipc is None
-        assert [record.message for record in caplog.records] == [
-            "shared memory is off: this platform has no /dev/shm; tables are read from the store instead"
-        ]
+    async def test_one_that_is_too_large_becomes_a_segment(self, node: Node, tmp_path: Path, shm: Path) -> None:
+        large = pa.table({"a": pa.array(range(600_000))})
+        written = write(large, 1 << 30, str(tmp_path))
+        note(large, written.descriptor, 0, written.bytes)
+        os.close(written.descriptor)
+        assert (await node.process().store_table(large)).ipc is not None
+        assert names(shm) != []

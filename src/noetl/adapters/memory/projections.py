@@ -39,6 +39,17 @@ class MemoryProjectionStore:
             self._checkpoints[projector] = max(position, self._checkpoints.get(projector, 0))
         return Saved(written=written, stale=len(rows) - written)
 
+    async def replace(self, root: Stream, rows: Sequence[ProjectionRow], *, at: tuple[str, int]) -> bool:
+        """Put rows in the place of all rows of a root, if the projector has not moved."""
+        projector, position = at
+        if self._checkpoints.get(projector, 0) != position:
+            return False
+        for place in [place for place in self._rows if place[1] == root]:
+            del self._rows[place]
+        for row in rows:
+            self._rows.setdefault((row.surface, row.root), {})[row.row_id] = row
+        return True
+
     async def checkpoint(self, projector: str) -> int:
         """The position a projector has reached."""
         return self._checkpoints.get(projector, 0)

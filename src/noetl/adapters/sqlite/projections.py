@@ -54,6 +54,9 @@ _LOAD = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} ORDER BY row_id"
 _LOAD_ONE = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} AND row_id = ?"
 _LOAD_PAGE = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} AND row_id > ? ORDER BY row_id LIMIT ?"
 
+_DELETE = f"DELETE FROM projection WHERE {_IN_ROOT}"
+_REACHED = "SELECT position FROM projection_checkpoint WHERE projector = ?"
+
 _SNAPSHOT = tuple(name for name in Snapshot.__struct_fields__ if name != "root")
 _SNAPSHOT_COLUMNS = ", ".join(_SNAPSHOT)
 # Unique index snapshot_position, which the three below read from its end.
@@ -103,10 +106,25 @@ class SqliteProjectionStore:
         written = await self._database.write(work, is_long=len(values) > _MANY)
         return Saved(written=written, stale=len(rows) - written)
 
+    async def replace(self, root: Stream, rows: Sequence[ProjectionRow], *, at: tuple[str, int]) -> bool:
+        """Put rows in the place of all rows of a root, if the projector has not moved."""
+        place, (projector, position) = _place(root), at
+        values = [(row.surface, *place, row.row_id, row.version, row.row) for row in rows]
+
+        def work(connection: sqlite3.Connection) -> bool:
+            reached = connection.execute(_REACHED, (projector,)).fetchone()
+            if (reached[0] if reached else 0) != position:
+                return False
+            for (surface,) in connection.execute(_SURFACES).fetchall():
+                connection.execute(_DELETE, (surface, *place))
+            connection.executemany(_SAVE, values)
+            return True
+
+        return await self._database.write(work)
+
     async def checkpoint(self, projector: str) -> int:
         """The position a projector has reached."""
-        sql = "SELECT position FROM projection_checkpoint WHERE projector = ?"
-        row = await self._database.read(lambda connection: connection.execute(sql, (projector,)).fetchone())
+        row = await self._database.read(lambda connection: connection.execute(_REACHED, (projector,)).fetchone())
         return row[0] if row else 0
 
     async def load(

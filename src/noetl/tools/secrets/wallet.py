@@ -17,12 +17,14 @@ from typing import TypeVar
 from noetl.errors import InvalidInput, Unavailable
 from noetl.tools.secrets.keys import Key, KeyRing, Keys, make_key, parse_key
 
-__all__ = ["VARIABLE", "EnvironmentKeys", "KeyFile", "wallet_keys"]
+__all__ = ["PAYLOAD_VARIABLE", "VARIABLE", "EnvironmentKeys", "KeyFile", "payload_keys", "wallet_keys"]
 
 T = TypeVar("T")
 
 VARIABLE = "NOETL_WALLET__KEK"
+PAYLOAD_VARIABLE = "NOETL_PAYLOAD_KEY"
 FILE_NAME = "kek.key"
+PAYLOAD_FILE_NAME = "payloads.key"
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
 _GROUP_AND_OTHERS = 0o077
@@ -34,21 +36,28 @@ def wallet_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
     return EnvironmentKeys(given) if given else KeyFile(wallet / FILE_NAME)
 
 
+def payload_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
+    """The keys that payloads are encrypted with, from the same kinds of places."""
+    given = environ.get(PAYLOAD_VARIABLE)
+    return EnvironmentKeys(given, PAYLOAD_VARIABLE) if given else KeyFile(wallet / PAYLOAD_FILE_NAME)
+
+
 class EnvironmentKeys:
     """Keys in a variable, separated by commas, the newest last. The process cannot change them; its owner can."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, variable: str = VARIABLE) -> None:
         self._text = text
+        self._variable = variable
 
     async def load(self) -> KeyRing:
         """What the variable holds. Raises InvalidInput without repeating any of it."""
         keys = [parse_key(part) for part in self._text.split(",")]
         if any(key is None for key in keys):
-            which = f"part {keys.index(None) + 1} of {VARIABLE}" if len(keys) > 1 else VARIABLE
+            which = f"part {keys.index(None) + 1} of {self._variable}" if len(keys) > 1 else self._variable
             raise InvalidInput(
                 f"{which} is not a key of 32 bytes in hex or base64", hint="make one with: openssl rand -hex 32"
             )
-        return KeyRing(keys=tuple(key for key in keys if key is not None), place=VARIABLE)
+        return KeyRing(keys=tuple(key for key in keys if key is not None), place=self._variable)
 
     async def create(self) -> KeyRing:
         """What is there; a variable is never empty here."""
@@ -59,8 +68,8 @@ class EnvironmentKeys:
         ring = await self.load()
         if ring.newest is None or ring.newest.id == current:
             raise InvalidInput(
-                f"{VARIABLE} has no key that is newer than {current}",
-                hint=f"make one with openssl rand -hex 32, set {VARIABLE}=<old>,<new> and rotate again; "
+                f"{self._variable} has no key that is newer than {current}",
+                hint=f"make one with openssl rand -hex 32, set {self._variable}=<old>,<new> and rotate again; "
                 "afterwards the new one alone is enough",
             )
         return ring
@@ -71,7 +80,7 @@ class EnvironmentKeys:
 
 
 class KeyFile:
-    """`wallet/kek.key`, readable by its owner only."""
+    """A file of keys in the wallet, such as `wallet/kek.key`, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

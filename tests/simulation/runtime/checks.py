@@ -12,13 +12,18 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import default_registry
 from noetl.kernel.vocabulary import TERMINAL_TYPES
+from noetl.payloads.caches import Caches
+from noetl.payloads.results import ResultStore
 from noetl.payloads.store import PayloadStore
+from noetl.payloads.tiers import PayloadTiers
 from noetl.replay import Replayer, Verifier
 from noetl.runtime.calls import finished
 from noetl.runtime.execution import Execution
 from noetl.runtime.iterations import Iterations
+from noetl.runtime.keeping import Keeper
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.projector import PROJECTOR
+from noetl.settings import Bytes, Payloads
 from tests.simulation.runtime.process import ORIGIN, Process
 from tests.simulation.runtime.schedule import Place
 from tests.simulation.runtime.world import TENANT, Member, World, stable
@@ -73,7 +78,7 @@ async def reached(world: World) -> Reached:
     require(root is not None, "it was never begun")
     assert root is not None
     names = names_of(world)
-    ended = finished(await _loader(world).load(root.execution_id))
+    ended = await finished(await _loader(world).load(root.execution_id), _keeper(world))
     effects = {_stable_key(key, names): count for key, count in world.calls.items()}
     members = sorted((names.get(str(one.execution_id), "?"), one.status or "") for one in world.members.values())
     return Reached(
@@ -265,6 +270,8 @@ def _check_effects(world: World, found: Reached, expected: Reached, exact: bool)
             require(count <= most or not exact, f"{name} was done {count} times, at most {most} can be explained")
     if not exact or any(member.status == "CANCELLED" for member in world.members.values()):
         return
+    lost = world.objects.lost if world.schedule.barrier else []
+    require(not lost, f"effects were reported that were never kept: {lost[:2]}")
     missing, surplus = expected.effects.keys() - found.effects.keys(), found.effects.keys() - expected.effects.keys()
     require(not missing and not surplus, f"effects are missing: {sorted(missing)[:2]}, surplus: {sorted(surplus)[:2]}")
     require(found.status == expected.status, f"it ended {found.status}, not {expected.status}")
@@ -273,7 +280,14 @@ def _check_effects(world: World, found: Reached, expected: Reached, exact: bool)
 
 
 def _loader(world: World) -> Loader:
-    return Loader(world.store.ledger, _payloads(world), Documents(()), TENANT)
+    return Loader(world.store.ledger, _keeper(world), Documents(()), TENANT)
+
+
+def _keeper(world: World) -> Keeper:
+    payloads = _payloads(world)
+    caches = Caches(Payloads(memory=Bytes(0), shared_memory=Bytes(0), disk_cache=Bytes(0)), world.clock)
+    results = ResultStore(world.objects, payloads, PayloadTiers(payloads, caches))
+    return Keeper(payloads, results, world.clock, ORIGIN.project_id)
 
 
 def _payloads(world: World) -> PayloadStore:

@@ -335,11 +335,12 @@ def _timed(chance: random.Random) -> Case:
 
 
 def _large(chance: random.Random) -> Case:
-    """Results that do not fit an event, of a step and of a loop."""
-    size = chance.choice((30_000, 70_000))
+    """Results that do not fit an event, of a step, of iterations and of a loop; a condition reads what was left out."""
+    size, each = chance.choice((30_000, 70_000)), chance.choice((9_000, 70_000))
+    read = _arc("end", f"start.text | length == {size} and 'results' in each")
     steps = [
         _step("start", _task(f"result = {{'text': 'x' * {size}, 'n': 3}}"), "each", set={"ctx.n": "{{ start.n }}"}),
-        _step("each", _task("result = {'text': 'y' * 9000, 'at': at}", at="{{ loop_index }}"), "end",
+        _step("each", _task(f"result = {{'text': 'y' * {each}, 'at': at}}", at="{{ loop_index }}"), read,
               loop=_loop([1, 2, 3, 4, 5], mode="parallel", width=2)),
         _step("end", _task("result = {'sizes': [len(r['text']) for r in rows], 'all': len(text)}",
                            rows="{{ each.results }}", text="{{ start.text }}")),

@@ -15,7 +15,7 @@ from noetl.errors import StorageFull, Unavailable
 from tests.simulation.runtime.schedule import Crash, Delay, Fail, Fault, Hang, Pause, Place, Stop
 from tests.simulation.runtime.world import World
 
-__all__ = ["Gate", "Gated", "Killed", "adopt_tasks"]
+__all__ = ["Gate", "Gated", "Killed", "adopt_tasks", "inside"]
 
 T = TypeVar("T")
 _QUIET, _YIELDING = 0.55, 0.9
@@ -97,6 +97,11 @@ class Gate:
                     self._paused_until = asyncio.get_running_loop().time() + fault.seconds
                 case Fail() if fault.after == after:
                     raise StorageFull("the disk is full") if fault.full else Unavailable(f"no answer to {place}")
+
+
+def inside() -> Gate | None:
+    """The life of the process in which this is asked; None outside of every process."""
+    return _inside.get()
 
 
 class Gated:

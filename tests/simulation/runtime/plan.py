@@ -36,12 +36,12 @@ class _Moments:
         return self._chance.randint(1, self._operations.get(place, 0) + 3)
 
 
-def plan_schedule(seed: int) -> Schedule:
-    """One run. The same seed gives the same run, on every machine."""
+def plan_schedule(seed: int, *, barrier: bool = False) -> Schedule:
+    """One run, perhaps behind the barrier. The same seed gives the same run, on every machine."""
     chance = random.Random(seed)
     names = _CALLING if chance.random() < 0.3 else list(FAMILIES)
     document, variant = chance.choice(names), chance.randrange(VARIANTS)
-    moments = _Moments(chance, expected_of(document, variant).operations)
+    moments = _Moments(chance, expected_of(document, variant, barrier).operations)
     kinds = chance.sample(list(_MAKERS), chance.choice((1, 2, 2, 3, 5)))
     count = chance.choice((1, 2, 2, 3, 3, 4, _MOST))
     faults = [_MAKERS[chance.choice(kinds)](chance, moments) for _ in range(count)]
@@ -51,6 +51,7 @@ def plan_schedule(seed: int) -> Schedule:
         mode=chance.choice(_MODES),
         slots=chance.choice((1, 2, 3)),
         order=chance.randrange(1 << 30),
+        barrier=barrier,
         patient=chance.random() < 0.5,
         faults=tuple(faults),
     )

@@ -18,7 +18,9 @@ from noetl.engine.decide import Report
 from noetl.errors import LeaseLost, NoetlError
 from noetl.kernel.ids import Snowflake
 from noetl.kernel.upcast import default_registry
+from noetl.payloads.caches import Caches
 from noetl.payloads.store import PayloadStore
+from noetl.payloads.tiers import PayloadTiers
 from noetl.ports.leases import Lease
 from noetl.replay import Replayer, Verifier
 from noetl.runtime.control import Claim
@@ -27,6 +29,7 @@ from noetl.runtime.embedded.runner import Runner
 from noetl.runtime.projector import PROJECTOR, Projector
 from noetl.runtime.tooling import tooling_of
 from noetl.runtime.wiring import Embedded
+from noetl.settings import Bytes, Effects, Payloads, Settings
 from noetl.tools.base import Call, Outcome, failed, ok
 from noetl.tools.python.tool import PythonTool
 from noetl.tools.registry import Registry
@@ -110,10 +113,13 @@ class Process:
         world, gate = self.world, self.gate
         ledger = cast(Any, Gated(world.store.process(self.number), gate, _LEDGER))
         projections = cast(Any, Gated(world.store.projections, gate, _PROJECTIONS))
-        payloads = PayloadStore(cast(Any, Gated(world.objects, gate, _OBJECTS)), TENANT, ORIGIN.project_id)
+        objects = cast(Any, Gated(world.objects, gate, _OBJECTS))
+        payloads = PayloadStore(objects, TENANT, ORIGIN.project_id)
+        caches = Caches(Payloads(shared_memory=Bytes(0), disk_cache=Bytes(0)), world.clock)
         registry, outbox = default_registry(), world.store.outbox
         replayer = Replayer(ledger, projections, registry, world.clock, payloads)
         return Embedded(
+            settings=Settings(effects=Effects(barrier=world.schedule.barrier)),
             clock=_OwnClock(gate),
             ledger=ledger,
             outbox=outbox,
@@ -122,7 +128,9 @@ class Process:
             credentials=MemoryCredentials(world.clock),
             tokens=MemoryTokens(world.clock),
             projections=projections,
+            objects=objects,
             payloads=payloads,
+            tiers=PayloadTiers(payloads, caches),
             registry=registry,
             replayer=replayer,
             verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
@@ -204,8 +212,14 @@ class _Stub:
 
     async def run(self, call: Call) -> Outcome:
         async def work() -> Outcome:
-            self._gate.world.effect(call.effect_key)
-            return _outcome(call)
+            world = self._gate.world
+            world.effect(call.effect_key)
+            if world.schedule.barrier:
+                world.objects.happens(call.effect_key, self._gate)
+            outcome = _outcome(call)
+            if outcome.error is None:
+                world.objects.went_well(call.effect_key)
+            return outcome
 
         return await self._gate.through("tool", work)
 

@@ -36,7 +36,7 @@ _load = functools.cache(load)
 
 def run_schedule(schedule: Schedule, adapter: str) -> Outcome:
     """Run it, let everybody come to rest, and check everything."""
-    expected = expected_of(schedule.document, schedule.variant)
+    expected = expected_of(schedule.document, schedule.variant, schedule.barrier)
     with scratch_directory() as scratch, _virtual_time():
         world = World(schedule, adapter, scratch)
         failure = _run(world, expected)
@@ -46,11 +46,11 @@ def run_schedule(schedule: Schedule, adapter: str) -> Outcome:
 
 
 @functools.cache
-def expected_of(document: str, variant: int) -> Reached:
+def expected_of(document: str, variant: int, barrier: bool = False) -> Reached:
     """What a document comes to when nothing goes wrong."""
     found: list[Reached] = []
     with scratch_directory() as scratch, _virtual_time():
-        world = World(Schedule(document=document, variant=variant), "memory", scratch)
+        world = World(Schedule(document=document, variant=variant, barrier=barrier), "memory", scratch)
         failure = _run(world, None, found)
     if failure is not None:
         raise Violation(f"{document}/{variant} without faults: {failure}")
@@ -118,7 +118,7 @@ def _virtual_time() -> Iterator[None]:
             return time.monotonic()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "time", SimpleNamespace(monotonic=monotonic))
+        patch.setattr(worker, "time", SimpleNamespace(monotonic=monotonic, perf_counter=monotonic))
         patch.setattr(loading, "load", _load_once)
         yield
 

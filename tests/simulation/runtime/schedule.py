@@ -108,6 +108,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 2
     order: int = 0
     """The seed of the small delays that decide who comes first."""
+    barrier: bool = False
+    """Whether workers keep outcomes before they report them."""
     patient: bool = True
     """Whoever is told of a fault takes the execution up again in the same process, instead of starting anew."""
     faults: tuple[Fault, ...] = ()

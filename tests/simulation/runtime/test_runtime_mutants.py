@@ -9,10 +9,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.mutants.mutant import Mutant
+from tests.simulation.runtime.effect_mutants import EFFECT_MUTANTS
 from tests.simulation.runtime.mutants import RUNTIME_MUTANTS, hunt_schedule
 from tests.simulation.runtime.plan import plan_schedule
 from tests.simulation.runtime.run import run_schedule
-from tests.simulation.runtime.test_runtime_schedules import RUNTIME_SEEDS
+from tests.simulation.runtime.test_runtime_schedules import GUARDED_SEEDS, RUNTIME_SEEDS
 
 
 @pytest.mark.parametrize("mutant", RUNTIME_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
@@ -22,6 +23,14 @@ def test_a_bug_planted_in_the_runtime_is_found(mutant: Mutant) -> None:
     seed, _ = found
     sound = run_schedule(plan_schedule(seed), mutant.adapter)
     assert sound.ok, f"seed {seed} fails without the bug: {sound.failure}"
+
+
+@pytest.mark.parametrize("mutant", EFFECT_MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
+def test_a_bug_planted_in_the_barrier_is_found(mutant: Mutant) -> None:
+    found = hunt_schedule(mutant, range(GUARDED_SEEDS[mutant.adapter]), barrier=True)
+    assert found is not None, f"nothing failed although: {mutant.breaks}"
+    sound = run_schedule(plan_schedule(found[0], barrier=True), mutant.adapter)
+    assert sound.ok, f"seed {found[0]} fails without the bug: {sound.failure}"
 
 
 def test_there_are_enough_of_them_and_each_has_a_name() -> None:

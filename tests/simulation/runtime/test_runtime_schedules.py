@@ -18,18 +18,20 @@ from tests.simulation.runtime.run import expected_of, report_schedule, run_sched
 from tests.simulation.runtime.schedule import Crash, Fault, Hang, Schedule, load_schedule, save_schedule
 
 RUNTIME_SEEDS = {"memory": 8000, "sqlite": 1000}
+GUARDED_SEEDS = {"memory": 2000, "sqlite": 200}
+"""The same again behind the barrier, which makes other runs of the same seeds."""
 _CHUNKS = {"memory": 200, "sqlite": 50}
 
 
-def _chunks() -> list[tuple[str, range]]:
+def _chunks(seeds: dict[str, int]) -> list[tuple[str, range]]:
     return [
         (adapter, range(first, min(first + _CHUNKS[adapter], count)))
-        for adapter, count in RUNTIME_SEEDS.items()
+        for adapter, count in seeds.items()
         for first in range(0, count, _CHUNKS[adapter])
     ]
 
 
-@pytest.mark.parametrize(("adapter", "seeds"), _chunks(), ids=lambda value: str(value).replace(" ", ""))
+@pytest.mark.parametrize(("adapter", "seeds"), _chunks(RUNTIME_SEEDS), ids=lambda value: str(value).replace(" ", ""))
 def test_the_runtime_holds_under_every_schedule(adapter: str, seeds: range) -> None:
     for seed in seeds:
         schedule = plan_schedule(seed)
@@ -38,8 +40,17 @@ def test_the_runtime_holds_under_every_schedule(adapter: str, seeds: range) -> N
             pytest.fail(report_schedule(schedule, outcome, f"runtime{seed}"))
 
 
+@pytest.mark.parametrize(("adapter", "seeds"), _chunks(GUARDED_SEEDS), ids=lambda value: str(value).replace(" ", ""))
+def test_the_barrier_holds_under_every_schedule(adapter: str, seeds: range) -> None:
+    for seed in seeds:
+        schedule = plan_schedule(seed, barrier=True)
+        outcome = run_schedule(schedule, adapter)
+        if not outcome.ok:
+            pytest.fail(report_schedule(schedule, outcome, f"barrier{seed}"))
+
+
 def test_there_are_at_least_5000_schedules() -> None:
-    assert sum(RUNTIME_SEEDS.values()) == sum(len(seeds) for _, seeds in _chunks()) >= 5000
+    assert sum(RUNTIME_SEEDS.values()) == sum(len(seeds) for _, seeds in _chunks(RUNTIME_SEEDS)) >= 5000
 
 
 @pytest.mark.parametrize("document", list(FAMILIES))
@@ -73,6 +84,18 @@ def test_a_crash_inside_every_tool_changes_nothing(document: str, after: bool) -
         crash = Crash(at="tool", nth=nth, after=after)
         outcome = run_schedule(Schedule(document=document, mode="shared", faults=(crash,)), "sqlite")
         assert outcome.ok, f"call {nth}: {outcome.failure}"
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("document", ["pipeline", "calling_inside", "reentry", "parallel"])
+def test_a_crash_between_an_effect_and_its_report_changes_nothing(document: str, after: bool) -> None:
+    """With the barrier: every look for an outcome and every put of one, in every mode."""
+    for nth in range(1, expected_of(document, 0, barrier=True).operations["object"] + 1):
+        for mode in ("alone", "shared", "pair"):
+            crash = Crash(at="object", nth=nth, after=after)
+            schedule = Schedule(document=document, mode=mode, barrier=True, faults=(crash,))
+            outcome = run_schedule(schedule, "memory")
+            assert outcome.ok, f"object {nth}, {mode}: {outcome.failure}"
 
 
 def test_a_tool_that_outlasts_its_lease_is_called_once() -> None:

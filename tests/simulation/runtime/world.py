@@ -11,7 +11,6 @@ from typing import Any
 
 from noetl.adapters.memory.catalog import MemoryCatalog
 from noetl.adapters.memory.leases import MemoryLeases
-from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.adapters.sqlite.catalog import SqliteCatalog
 from noetl.adapters.sqlite.leases import SqliteLeases
 from noetl.kernel.event import Envelope, Recorded
@@ -20,6 +19,7 @@ from noetl.kernel.time import parse_time
 from noetl.kernel.vocabulary import TERMINAL_TYPES
 from noetl.ports.catalog import Catalog
 from noetl.ports.leases import Leases
+from tests.simulation.runtime.kept import WatchedObjects
 from tests.simulation.runtime.schedule import (
     Cancel,
     Crash,
@@ -89,7 +89,7 @@ class World:
         self.clock, self.lease_clock = WorldClock(), WorldClock()
         self.store: Store = MemoryStore(self.clock) if adapter == "memory" else SqliteStore(self.clock, scratch)
         self.scratch = scratch
-        self.objects = MemoryObjectStore(now_micros=self.clock.now)
+        self.objects = WatchedObjects(self.clock.now, self.blame)
         self._catalog: Catalog = MemoryCatalog(self.clock)
         self._leases: Leases = MemoryLeases(self.lease_clock)
         self.log: list[Recorded] = []

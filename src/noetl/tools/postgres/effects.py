@@ -52,17 +52,18 @@ class EffectTable:
         return row[0] if row and isinstance(row[0], dict) else {}
 
     async def record(self, connection: Connection, result: Json) -> None:
-        """Keep the result beside the key."""
+        """Keep the result beside the key, in whichever JSON type the table has for it."""
         await connection.execute(
-            sql.SQL("UPDATE {} SET result = %s::jsonb WHERE effect_key = %s").format(self._table),
+            sql.SQL("UPDATE {} SET result = %s WHERE effect_key = %s").format(self._table),
             [msgspec.json.encode(result).decode(), self._key],
         )
 
     async def _create(self, connection: Connection) -> None:
+        """Make the table. Its results are json, not jsonb, which would spell a float of 1e20 as a whole number."""
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATE_LOCK])
         await connection.execute(
             sql.SQL(
-                "CREATE TABLE IF NOT EXISTS {} (effect_key text PRIMARY KEY, result jsonb,"
+                "CREATE TABLE IF NOT EXISTS {} (effect_key text PRIMARY KEY, result json,"
                 " created_at timestamptz NOT NULL DEFAULT now())"
             ).format(self._table)
         )

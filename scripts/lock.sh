@@ -20,7 +20,7 @@ compile() {
 
 compile runtime pyproject.toml "$@"
 # The runtime lock binds the development one, so that what is tested is what is shipped.
-compile dev pyproject.toml --group dev --group docs --constraints requirements/runtime.lock "$@"
+compile dev pyproject.toml --all-extras --group dev --group docs --constraints requirements/runtime.lock "$@"
 compile setup --group setup "$@"
 
 if grep -nE '://|^--|@ file' requirements/*.lock; then

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,11 +17,11 @@ from noetl.cli.exits import OK, UNAVAILABLE
 from noetl.cli.options import common, home_of, settings_of
 from noetl.cli.output import print_json
 from noetl.errors import NoetlError
+from noetl.settings import Settings, format_size
 
 __all__ = ["command"]
 
 _WANTED_SQLITE = (3, 37)  # STRICT tables
-_WANTED_JAVA = 17
 _ROOM = 1 << 30
 _EARLIEST = 1_735_689_600  # 2025: a clock before that was never set
 
@@ -39,10 +38,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(epilog="Example: noetl doctor --json")
 @common
 def command(home: Path | None, tenant: str | None, as_json: bool) -> int:
-    """Check Python, SQLite, the home, disk, clock and Java, and say how to fix what is not right."""
+    """Check Python, SQLite, the home, disk, shared memory, clock, Java and Spark; say how to fix what is not right."""
     place = home_of(home).path
     checks: list[Callable[[], Finding]] = [
-        _python, _sqlite, lambda: _settings(tenant), lambda: _home(place), lambda: _disk(place), _clock, _java,
+        _python, _sqlite, lambda: _settings(tenant), lambda: _home(place), lambda: _disk(place), _memory, _clock,
+        _java, _spark,
     ]  # fmt: skip
     found = [check() for check in checks]
     if as_json:
@@ -111,6 +111,24 @@ def _disk(place: Path) -> Finding:
     return Finding(what="disk", state="warning" if fix else "ok", detail=detail, fix=fix)
 
 
+def _memory() -> Finding:
+    """Shared memory smaller than its budget costs speed only: tables that do not fit are read from the store."""
+    from noetl.payloads.caches import SHARED_ROOT
+
+    try:
+        budget = settings_of().payloads.shared_memory
+    except NoetlError:  # said by another check
+        budget = Settings().payloads.shared_memory
+    if not budget:
+        return Finding(what="memory", state="ok", detail="tables are not shared: payloads.shared_memory is 0")
+    if not SHARED_ROOT.is_dir() or not os.access(SHARED_ROOT, os.W_OK | os.X_OK):
+        return Finding(what="memory", state="ok", detail=f"tables are not shared: {SHARED_ROOT} cannot be written here")
+    size = shutil.disk_usage(SHARED_ROOT).total
+    detail = f"{SHARED_ROOT} has {size / (1 << 20):.0f} MiB, tables may take {format_size(budget)}"
+    fix = "make it larger (containers: --shm-size), or lower payloads.shared_memory" if size < budget else None
+    return Finding(what="memory", state="warning" if fix else "ok", detail=detail, fix=fix)
+
+
 def _clock() -> Finding:
     now = time.time()
     if now < _EARLIEST:
@@ -119,17 +137,19 @@ def _clock() -> Finding:
 
 
 def _java() -> Finding:
-    java = shutil.which("java")
-    fix = f"install a JRE {_WANTED_JAVA} or newer, for example default-jre-headless"
-    if java is None:
-        return Finding(what="java", state="warning", detail="not found; data stages on Spark need it", fix=fix)
+    from noetl.data.session.java import find_java
+
     try:
-        text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(what="java", state="warning", detail=str(error), fix=fix)
-    version = text.split('"')[1] if '"' in text else "?"
-    major = version.split(".")[0]
-    old = not major.isdecimal() or int(major) < _WANTED_JAVA
-    return Finding(
-        what="java", state="warning" if old else "ok", detail=f"{version} at {java}", fix=fix if old else None
-    )
+        java = find_java()
+    except NoetlError as error:
+        return Finding(what="java", state="warning", detail=error.message, fix=error.hint)
+    return Finding(what="java", state="ok", detail=f"{java.version} at {java.program}")
+
+
+def _spark() -> Finding:
+    from noetl.data.session.distribution import need_spark, spark_home
+
+    try:
+        return Finding(what="spark", state="ok", detail=f"{need_spark()} at {spark_home()}")
+    except NoetlError as error:
+        return Finding(what="spark", state="warning", detail=error.message, fix=error.hint)

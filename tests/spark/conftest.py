@@ -1,0 +1,50 @@
+"""One Spark for the whole suite, and for each test a session of its own on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from noetl.data.session import SessionConf, SparkSessions, SparkUnavailable
+from noetl.data.session.distribution import need_connect
+from noetl.data.session.java import find_java
+from tests.services.emulator import NOT_AVAILABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONF = SessionConf(master="local[2]", conf={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_is_there() -> None:
+    """Without Java there is nothing to test with: the run's summary names it."""
+    try:
+        find_java()
+        need_connect()
+    except SparkUnavailable as error:
+        pytest.skip(f"{NOT_AVAILABLE}: spark: {error}")
+
+
+@pytest.fixture(scope="session")
+def spark_conf() -> SessionConf:
+    """What the shared session was started with."""
+    return CONF
+
+
+@pytest.fixture(scope="session")
+def spark_sessions(spark_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
+    """The sessions of this process; they run on two cores."""
+    sessions = SparkSessions(tmp_path_factory.mktemp("spark-home"), attach=False)
+    sessions.prepare(CONF)
+    yield sessions
+    sessions.close()
+
+
+@pytest.fixture
+def spark(spark_sessions: SparkSessions) -> SparkSession:
+    """A session with its own temporary views and SQL settings."""
+    return asyncio.run(spark_sessions.get(CONF))

@@ -1,4 +1,4 @@
-"""python -m benchmarks NAME|all [--json]"""
+"""python -m benchmarks NAME|all [--json], or python -m benchmarks pft with options of its own"""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import msgspec
 from benchmarks.append import append, append_step
 from benchmarks.execute import execute
 from benchmarks.folding import fold
+from benchmarks.frames import frames
 from benchmarks.harness import Measurement
+from benchmarks.pass_table import pass_table
 from benchmarks.payload_write import payload_write
 from benchmarks.running import hello, loop, steps
 from benchmarks.shm import shm
@@ -31,11 +33,17 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "execute": (execute, "<= 3"),
     "shm": (shm, "<= 0.05"),
     "payload_write": (payload_write, ">= 0.6"),
+    "pass_table": (pass_table, "<= 1.3"),
+    "frames": (frames, ">= 0.3"),
 }
 
 
 def main() -> int:
     """Run one benchmark, or all of them."""
+    if sys.argv[1:2] == ["pft"]:
+        from benchmarks.pft.run import main as pft
+
+        return pft(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*BENCHES, "all"])
     parser.add_argument("--json", action="store_true", help="print one JSON document per benchmark")

@@ -56,6 +56,24 @@ class ProjectionStoreContract:
         assert await store.save(rows) == Saved(written=2, stale=0)
         assert await store.load(ROOT) == rows
 
+    async def test_rows_take_the_place_of_all_that_are_there(self, store: ProjectionStore) -> None:
+        other = row("a", 9, root=Stream("acme", "execution/42"), n="other")
+        forged = [row("a", 9, n="forged"), row("b", 1, n="strange"), row("c", 2, surface="commands", n="strange")]
+        await store.save([*forged, other], checkpoint=("p", 7))
+        rows = [row("a", 7, n="right"), row("d", 7, surface="loops", n="right")]
+        assert await store.replace(ROOT, rows, at=("p", 7)) is True
+        assert await store.load(ROOT) == rows
+        assert await store.load(other.root) == [other]
+        assert await store.save([row("a", 8, n="later")]) == Saved(written=1, stale=0)
+
+    async def test_rows_are_not_replaced_once_the_projector_has_moved(self, store: ProjectionStore) -> None:
+        await store.save([row("a", 9, n="nine")], checkpoint=("p", 9))
+        assert await store.replace(ROOT, [], at=("p", 8)) is False
+        assert await store.replace(ROOT, [], at=("q", 9)) is False
+        assert await store.load(ROOT) == [row("a", 9, n="nine")]
+        assert await store.replace(ROOT, [], at=("q", 0)) is True
+        assert await store.load(ROOT) == []
+
     async def test_a_row_never_goes_back(self, store: ProjectionStore) -> None:
         await store.save([row("a", 5, n="five")])
         assert await store.save([row("a", 4, n="four")]) == Saved(written=0, stale=1)

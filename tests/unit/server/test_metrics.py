@@ -45,6 +45,12 @@ async def test_what_happened_is_counted_by_route_and_never_by_id(hall: Hall) -> 
     assert not re.search(r'="[^"]*\d{10,}', text), "no label holds an id"
 
 
+async def test_tiers_of_payloads_show_how_full_they_are(hall: Hall) -> None:
+    text = (await (await hall.holder("reader")).get("/metrics")).text
+    assert 'noetl_payload_tier_bytes{tier="memory"} ' in text
+    assert 'noetl_payload_tier_budget_bytes{tier="memory"} 6.7108864e+07' in text
+
+
 async def test_those_who_are_refused_are_counted_by_why(hall: Hall) -> None:
     await (await hall.client()).get("/api/executions")
     await (await hall.client({"Authorization": "Bearer nonsense"})).get("/api/executions")

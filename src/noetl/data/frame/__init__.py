@@ -1,0 +1,1 @@
+"""Frames: windows of rows that are leased, run, made durable and committed as one."""

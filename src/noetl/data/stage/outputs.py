@@ -1,0 +1,31 @@
+"""The outputs of an earlier stage: what its committed frames have made, in the order of their rows."""
+
+from __future__ import annotations
+
+from noetl.kernel.event import PayloadRef
+from noetl.kernel.streams import stage_stream
+from noetl.kernel.tail import Stream
+from noetl.ports.ledger import Ledger
+
+__all__ = ["outputs_of"]
+
+_PAGE = 1000
+
+
+async def outputs_of(ledger: Ledger, tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
+    """What the frames of a stage have left, by the log. Frames that failed have left nothing."""
+    stream = Stream(tenant, stage_stream(execution_id, stage_id))
+    places: dict[int, tuple[int, int, int]] = {}
+    found: list[tuple[tuple[int, int, int], PayloadRef]] = []
+    after = 0
+    while page := await ledger.read(stream, after_version=after, limit=_PAGE):
+        for item in page:
+            event, said = item.event, item.event.payload
+            after = event.stream_version
+            frame_id = event.frame_id or 0
+            if event.event_type == "frame.dispatched" and frame_id not in places:
+                index: int = said["frame_index"]
+                places[frame_id] = (said["slot"], said.get("claim_index", index), said.get("claim_row", 0))
+            elif event.event_type == "frame.committed" and event.payload_ref is not None:
+                found.append((places[frame_id], event.payload_ref))
+    return [ref for _, ref in sorted(found, key=lambda one: one[0])]

@@ -1,0 +1,145 @@
+"""What the keeper of a stage reports when all is said: counts, assignments, the seal, and where the output is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from noetl.data.frame.protocol import StagePlan
+from noetl.data.frame.tally import Output, Stats
+from noetl.engine.control import add_assignments
+from noetl.engine.decide import Report
+from noetl.engine.outcome import failure
+from noetl.errors import NoetlError
+from noetl.kernel import canonical
+from noetl.kernel.event import Json, PayloadRef
+from noetl.kernel.lazy import plain
+from noetl.kernel.names import ResultCoordinates
+from noetl.payloads.results import ResultStore
+from noetl.runtime.stages.keeper import Ending
+from noetl.runtime.storage import About, Storage
+
+__all__ = ["FRAMES", "LINEAGE", "report_of"]
+
+FRAMES = "frames"
+"""The form of a reference to the outputs of a stage: a list of them, in the order of slot and frame."""
+LINEAGE = frozenset(
+    {"_stage_id", "_frame_id", "_parent_frame_id", "_command_id", "_slot", "_frame_index", "_row_index"}
+)
+_PREVIEW_ROWS = 10
+_PREVIEW_BYTES = 16 * 1024
+
+
+async def report_of(plan: StagePlan, ending: Ending, results: ResultStore) -> Report:
+    """The report of the stage's command. What it refers to is durable."""
+    tally = ending.table.tally
+    stats, error = tally.stats, _error_of(plan, ending)
+    assigned: Json = {}
+    for said in tally.assignments():
+        assigned = add_assignments(assigned, said)
+    if plan.kind == "loop":
+        slots = [msgspec.to_builtins(said) for said in tally.reports(plan.slots, ending.table.reports)]
+        result: Json = {"results": slots, "stats": _counts(stats, plan), "count": stats.total}
+    else:
+        result = await _output_of(plan, stats, sorted(tally.outputs, key=lambda one: one.place), results)
+    status = "CANCELLED" if ending.is_cancelled else "COMPLETED" if error is None else "FAILED"
+    stage: Json = {
+        "stage_id": plan.stage_id,
+        "kind": plan.kind,
+        "status": status,
+        "stats": _counts(stats, plan),
+        "seal": msgspec.to_builtins(ending.seal),
+    }
+    return Report(command_id=plan.command_id, result=result, error=error, set=assigned, detail={"stage": stage})
+
+
+def _error_of(plan: StagePlan, ending: Ending) -> Json | None:
+    """Why the step run fails, if it does: it could not go on, or rows failed and that matters."""
+    if ending.is_cancelled:
+        return failure("CANCELLED", "the execution was cancelled while the stage ran")
+    if ending.error is not None:
+        return ending.error
+    tally = ending.table.tally
+    if plan.failure == "best_effort" or not tally.is_any_failed:
+        return None
+    return tally.first_error or failure("ROWS_FAILED", f"{tally.stats.failed} rows failed")
+
+
+def _counts(stats: Stats, plan: StagePlan) -> Json:
+    found: Json = msgspec.to_builtins(stats)
+    return {**found, "slots": plan.slots}
+
+
+async def _output_of(plan: StagePlan, stats: Stats, outputs: list[Output], results: ResultStore) -> Json:
+    """What a fan-out, reduce or transfer gives to those who come after it."""
+    made = [one for one in outputs if one.output is not None]
+    rows = sum(one.output.rows or 0 for one in made if one.output is not None)
+    listed = {
+        "kind": FRAMES,
+        "stage_id": plan.stage_id,
+        "step": plan.step,
+        "rows": rows,
+        "bytes": stats.bytes,
+        "frames": [_listed(one) for one in made],
+    }
+    place = ResultCoordinates(
+        tenant=plan.tenant,
+        project=plan.project,
+        execution_id=plan.execution_id,
+        step=plan.step,
+        run=plan.epoch,
+        attempt=1,
+        task=FRAMES,
+        visit=1,
+    )
+    encoded = canonical.encode(listed)
+    ref = await results.put(place, listed, plan.home, encoded=encoded)
+    preview = await _preview(made, results)
+    return {
+        "ref": _reference(ref, encoded, rows, len(made)),
+        "rows": rows,
+        "bytes": stats.bytes,
+        "frames": stats.frames,
+        "preview": preview,
+        "stats": _counts(stats, plan),
+    }
+
+
+def _listed(one: Output) -> Json:
+    slot, claim, row = one.place
+    return {
+        "frame_id": one.frame_id,
+        "slot": slot,
+        "index": one.index,
+        "claim_index": claim,
+        "claim_row": row,
+        "attempt": one.attempt,
+        "rows": one.rows,
+        "output": msgspec.to_builtins(one.output),
+    }
+
+
+def _reference(ref: PayloadRef, encoded: bytes, rows: int, frames: int) -> Json:
+    """A reference as those to other results are, which says of what form the object is."""
+    about = About.of({}, encoded, None)
+    reference: Json = Storage().left("ok", {}, ref, about)["reference"]
+    reference.pop("preview", None)
+    return {**reference, "form": FRAMES, "rows": rows, "frames": frames}
+
+
+async def _preview(outputs: list[Output], results: ResultStore) -> list[Any]:
+    """The first rows, for people. That they cannot be shown is no reason to fail."""
+    first = next((one.output for one in outputs if one.output is not None and one.output.rows), None)
+    if first is None:
+        return []
+    with contextlib.suppress(NoetlError):
+        value = await results.value(first)
+        rows = plain(value["rows"][:_PREVIEW_ROWS]) if isinstance(value, Mapping) and "rows" in value else []
+        shown = [{name: item for name, item in row.items() if name not in LINEAGE} for row in rows]
+        while shown and len(canonical.encode(shown)) > _PREVIEW_BYTES:
+            shown.pop()
+        return shown
+    return []

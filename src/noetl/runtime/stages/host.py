@@ -1,0 +1,160 @@
+"""The worker host: the slots of a stage as tasks of this process, and what each does with a frame.
+
+Slots wait for most of their time, for a database, an API or a process that runs Python. So one event loop carries as
+many as a stage asks for, and needs no Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.data.frame.given import Given
+from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Opening, StagePlan
+from noetl.data.frame.running import Ran, run_frame, whole_part
+from noetl.data.frame.slot import Slot
+from noetl.data.stage.outputs import outputs_of
+from noetl.data.stage.pinning import Pinner
+from noetl.data.stage.slices import SliceReader
+from noetl.engine.outcome import failure
+from noetl.errors import NoetlError, Unavailable
+from noetl.kernel.event import PayloadRef
+from noetl.kernel.names import FrameCoordinates, ResultCoordinates
+from noetl.payloads.results import ResultStore
+from noetl.payloads.tables import TableValue
+from noetl.payloads.tiers import PayloadTiers
+from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stages.body import StageBody
+from noetl.runtime.stages.claims import Claims
+from noetl.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from noetl.runtime.stages.keeper import Host, Pin
+    from noetl.runtime.stages.stages import HostFor
+    from noetl.runtime.wiring import Embedded
+
+__all__ = ["StageWork", "WorkerHost", "stage_hosts"]
+
+
+class StageWork:
+    """What the slots of one stage do with frames: read, run, store."""
+
+    def __init__(self, plan: StagePlan, body: StageBody, tiers: PayloadTiers, results: ResultStore) -> None:
+        self._plan = plan
+        self._body = body
+        self._tiers = tiers
+        self._results = results
+        self._slices = SliceReader(tiers)
+        self._claims = Claims(body, tiers) if plan.kind == "loop" else None
+
+    async def claim(self, slot: int) -> Opening | None:
+        """Rows of the cursor. Raises ClaimFailed."""
+        assert self._claims is not None
+        return await self._claims.claim(slot)
+
+    async def run(self, frame: Frame) -> Ran:
+        """Run the body of a frame."""
+        try:
+            given = await self._given(frame)
+            if self._plan.policy.process == "frame" and given.groups is None:
+                given = whole_part(self._plan, given)
+            return await run_frame(self._plan, frame, given, await self._body.begin(frame, given))
+        except (NoetlError, OSError) as problem:
+            return Ran(outcome=_failed(frame, problem))
+
+    async def keep(self, frame: Frame, ran: Ran) -> FrameOutcome:
+        """Store the output of a frame."""
+        outcome = msgspec.structs.replace(ran.outcome, locality={"host": "worker"})
+        if ran.output is None or not ran.output.num_rows:
+            return outcome
+        try:
+            return msgspec.structs.replace(outcome, output=await self._stored(frame, ran.output))
+        except (NoetlError, OSError) as problem:
+            return _failed(frame, problem)
+
+    async def _given(self, frame: Frame) -> Given:
+        if frame.rows is None:
+            return await self._slices.read(frame)
+        fresh = None if self._claims is None else self._claims.fresh(frame.rows.sha256)
+        table = fresh if fresh is not None else await self._tiers.table(frame.rows)
+        return Given(table.slice(frame.claim_row, frame.row_count), is_claim=True)
+
+    async def _stored(self, frame: Frame, table: pa.Table) -> PayloadRef:
+        plan = self._plan
+        place = ResultCoordinates(
+            tenant=plan.tenant,
+            project=plan.project,
+            execution_id=plan.execution_id,
+            step=plan.step,
+            run=plan.epoch,
+            frame=FrameCoordinates(epoch=plan.epoch, slot=frame.slot, index=frame.index),
+            attempt=frame.attempt,
+        )
+        return await self._results.put(place, TableValue(table), plan.home)
+
+
+def _failed(frame: Frame, problem: Exception) -> FrameOutcome:
+    """A frame that could not be run. Not its rows are at fault if what it needs is only not to be had now."""
+    again = isinstance(problem, Unavailable | OSError)
+    kind, code = ("connection", "FRAME_INTERRUPTED") if again else ("schema", "FRAME_INVALID")
+    error = failure(code, str(problem), kind=kind, retryable=again)
+    return FrameOutcome(frame_id=frame.frame_id, token=frame.token, rows=frame.row_count, error=error, again=again)
+
+
+class WorkerHost:
+    """Runs slots in this process."""
+
+    def __init__(self, worker: Worker, tiers: PayloadTiers, results: ResultStore) -> None:
+        self._worker = worker
+        self._tiers = tiers
+        self._results = results
+
+    async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
+        """Run these slots until each has drained and said so."""
+        body = StageBody(self._worker, plan)
+        work = StageWork(plan, body, self._tiers, self._results)
+        most_rows = plan.source.get("cursor", {}).get("max_iterations")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in slots:
+                    name = f"worker/{number}/{secrets.token_hex(4)}"
+                    slot = Slot(plan, number, plane, work, self._worker.clock, name, most_rows=most_rows)
+                    group.create_task(slot.run())
+        except BaseExceptionGroup as broken:
+            raise _first(broken) from None
+
+
+def _first(broken: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = broken
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def stage_hosts(worker: Worker, embedded: Embedded) -> tuple[HostFor, Pin]:
+    """Where stages run in an embedded installation, and what pins their inputs."""
+    host = WorkerHost(worker, embedded.tiers, embedded.results)
+
+    async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
+        return await outputs_of(embedded.ledger, tenant, execution_id, stage_id)
+
+    resolver = worker.registry.resolver or resolver_of(embedded.settings)
+    pinner = Pinner(
+        embedded.tiers,
+        embedded.results,
+        resolver,
+        outputs,
+        directory=worker.directory,
+        scratch=worker.scratch,
+    )
+
+    def host_for(plan: StagePlan, engine: str) -> Host:
+        return host
+
+    return host_for, pinner.pin

@@ -1,0 +1,225 @@
+"""The stages that a process keeps: a command of kind `stage` comes in, and its report goes out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from noetl.data.frame.protocol import Policy, StagePlan
+from noetl.data.frame.state import Author
+from noetl.engine.decide import Report
+from noetl.engine.outcome import failure
+from noetl.errors import NoetlError, NotFound
+from noetl.kernel.event import Draft, Envelope, Json
+from noetl.kernel.time import format_time
+from noetl.playbook import templates
+from noetl.ports.clock import Clock
+from noetl.ports.ledger import Ledger
+from noetl.runtime.clock import MonotonicClock
+from noetl.runtime.driver import Driver, Origin
+from noetl.runtime.execution import Execution
+from noetl.runtime.externalize import externalize_values, resolve_values
+from noetl.runtime.stages.closing import report_of
+from noetl.runtime.stages.desk import Desk
+from noetl.runtime.stages.door import Door
+from noetl.runtime.stages.keeper import Ending, Host, Pin, StageKeeper
+from noetl.runtime.stages.loopback import Loopback
+from noetl.runtime.stages.plane import StageServices
+from noetl.runtime.stages.progress import StageProgress
+from noetl.runtime.telemetry import Telemetry
+from noetl.runtime.vault import Session
+from noetl.runtime.worker import Work, time_limit
+
+__all__ = ["Address", "HostFor", "Stages"]
+
+HostFor = Callable[[StagePlan, str], Host]
+"""The host of a stage, by what its step says of the engine: auto, spark or worker."""
+OpenSession = Callable[[Work], Awaitable[Session | None]]
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """Where slots of another process find the plane of a stage, and what they show there."""
+
+    url: str
+    token: str
+
+
+class Stages:
+    """Keeps stages, one for each command that it is given. What it does not end, the next keeper goes on with."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        driver: Driver,
+        origin: Origin,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        host_for: HostFor,
+        pin: Pin,
+        open_session: OpenSession,
+        on_events: Callable[[Sequence[Envelope]], None],
+        steady: Clock | None = None,
+    ) -> None:
+        """`steady` is the clock that leases of frames go by."""
+        self.door = Door()
+        self._loopback = Loopback(self.door)
+        self._ledger = ledger
+        self._driver = driver
+        self._origin = origin
+        self._clock = clock
+        self._telemetry = telemetry
+        self._host_for = host_for
+        self._pin = pin
+        self._open_session = open_session
+        self._on_events = on_events
+        self._steady = steady or MonotonicClock()
+        self._kept: dict[tuple[int, int], StageKeeper] = {}
+        self._tokens: dict[tuple[int, int], str] = {}
+
+    async def run(self, work: Work, *, is_over: bool = False, refusal: Json | None = None) -> Report:
+        """What came of a stage. It is only to be closed if its execution `is_over`, or for a `refusal`: an error.
+
+        Raises LeaseLost if somebody else keeps it by now. Whatever else goes wrong is an error in the report.
+        """
+        execution = await self._driver.execution(work.execution_id)
+        plan = _plan_of(work, execution, self._origin)
+        session, problem = await self._session(work)
+        limit, fault = self._time_limit(work)
+        keeper, refusal = self._keeper(plan, execution, session), refusal or problem or fault
+        if is_over or refusal is not None:
+            keeper.stop(None if is_over else refusal)
+        place = (plan.execution_id, plan.stage_id)
+        self._kept[place], self._tokens[place] = keeper, self.door.keep(plan.stage_id, keeper.plane)
+        try:
+            ending = await self._run(keeper, (work.stage or {}).get("engine", "auto"), limit)
+        finally:
+            self.door.leave(self._tokens.pop(place))
+            del self._kept[place]
+        report = await report_of(plan, ending, self._driver.keeper.results)
+        return report if session is None else _redacted(session, report)
+
+    async def _run(self, keeper: StageKeeper, engine: str, limit: float | None) -> Ending:
+        if limit is None:
+            return await keeper.run(self._host_for(keeper.plan, engine))
+        said = f"step '{keeper.plan.step}' took longer than {limit:g} s"
+        error = failure("TIMEOUT", said, kind="timeout", retryable=True)
+        timer = asyncio.get_running_loop().call_later(limit, keeper.stop, error)
+        try:
+            return await keeper.run(self._host_for(keeper.plan, engine))
+        finally:
+            timer.cancel()
+
+    def _time_limit(self, work: Work) -> tuple[float | None, Json | None]:
+        """How long the stage may take; or what is wrong with what its step says of that."""
+        try:
+            return time_limit(work, templates.Host(now=lambda: format_time(self._clock.now()))), None
+        except (NoetlError, templates.TemplateError) as problem:
+            return None, failure("INVALID", f"timeout of step '{work.step.name}': {problem}", kind="schema")
+
+    async def _session(self, work: Work) -> tuple[Session | None, Json | None]:
+        """The secrets of the stage; or why it cannot have them."""
+        try:
+            return await self._open_session(work), None
+        except NoetlError as problem:
+            return None, failure("SECRET_UNAVAILABLE", str(problem), kind="auth")
+
+    def _keeper(self, plan: StagePlan, execution: Execution, session: Session | None) -> StageKeeper:
+        payloads = self._driver.keeper.payloads
+        author = Author(
+            organization_id=self._origin.organization_id,
+            principal=execution.principal,
+            producer=self._origin.producer,
+        )
+
+        async def resolve(values: Json) -> Json:
+            found: Json = await resolve_values(values, payloads)
+            return found
+
+        async def recorded(values: Json) -> Json:
+            found: Json = (await externalize_values({"set": values}, payloads))["set"]
+            return found
+
+        async def tell(drafts: Sequence[Draft]) -> None:
+            await self._telemetry.tell(plan.execution_id, drafts)
+
+        async def credential(alias: str) -> Any:
+            if session is None:
+                raise NotFound(f"there is no credential '{alias}' here", hint="the installation has no wallet")
+            return await session.auth(alias)
+
+        async def look() -> Literal["on", "halt", "stop"]:
+            control = (await self._driver.latest(plan.execution_id)).control
+            return "stop" if control.ended is not None else "on" if control.failure is None else "halt"
+
+        desk = Desk(
+            plan, author, self._ledger, self._clock, self._steady, secrets.token_hex(8),
+            resolve=resolve, on_events=self._on_events,
+        )  # fmt: skip
+        clean = (lambda value: value) if session is None else session.redactor.value
+        services = StageServices(tell=tell, recorded=recorded, credential=credential, clean=clean)
+        return StageKeeper(desk, services, self._steady, pin=self._pin, look=look)
+
+    # --- What is kept
+
+    def end(self, execution_id: int) -> None:
+        """An execution has ended: its stages stop at once."""
+        for keeper in self._of(execution_id):
+            keeper.stop()
+
+    def progress(self, execution_id: int) -> list[StageProgress]:
+        """How far the stages of an execution have come that are kept here."""
+        return [keeper.progress() for keeper in self._of(execution_id)]
+
+    async def address(self, plan: StagePlan) -> Address:
+        """Where slots in other processes of this machine find the plane of a stage that is kept here."""
+        return Address(url=await self._loopback.url(), token=self._tokens[plan.execution_id, plan.stage_id])
+
+    async def close(self) -> None:
+        """Answer nobody any more."""
+        await self._loopback.close()
+
+    def _of(self, execution_id: int) -> Iterator[StageKeeper]:
+        return (keeper for (owner, _), keeper in sorted(self._kept.items()) if owner == execution_id)
+
+
+def _plan_of(work: Work, execution: Execution, origin: Origin) -> StagePlan:
+    """All that slots have to know of the stage, from what opened it and from its execution."""
+    stage: Json = work.stage or {}
+    return StagePlan(
+        tenant=origin.tenant_id,
+        project=origin.project_id,
+        execution_id=work.execution_id,
+        stage_id=stage["stage_id"],
+        command_id=work.command_id,
+        step=work.step.name,
+        epoch=work.run,
+        kind=stage["kind"],
+        slots=stage["slots"],
+        policy=msgspec.convert(stage["frame_policy"], Policy),
+        failure=stage["failure"],
+        home=execution.home,
+        document=execution.document,
+        file=execution.file,
+        entry=execution.playbook.entry,
+        context=work.context,
+        source=stage.get("source", {}),
+        parent_stage_id=stage.get("parent_stage_id"),
+        parent_execution_id=work.parent_execution_id,
+        root_execution_id=work.root_execution_id,
+        catalog_id=work.catalog_id,
+        server_url=work.server_url,
+        depth=work.depth,
+        authority=execution.control.authority,
+        env=dict(work.env),
+    )
+
+
+def _redacted(session: Session, report: Report) -> Report:
+    said = session.redacted(report)
+    assert isinstance(said, Report)
+    return said

@@ -33,6 +33,25 @@ EXPECTED: list[tuple[str, tuple[str, ...], str, Any]] = [
     ("10_files_to_report", (), "COMPLETED", {"report": "report.md", "best": "ada"}),
     ("10_files_to_report", ("most_bad=0",), "FAILED", {"report": None, "best": None}),
     ("10_files_to_report", ("inbox=home",), "COMPLETED", {"report": None, "best": None}),
+    (
+        "12_large_table",
+        (),
+        "COMPLETED",
+        {"rows": 5000000, "columns": 5, "best": {"customer": "customer-979", "orders": 4882, "total": 51885896}},
+    ),
+    (
+        "12_large_table",
+        ("rows=1000",),
+        "COMPLETED",
+        {"rows": 1000, "columns": 5, "best": {"customer": "customer-991", "orders": 1, "total": 15956}},
+    ),
+    ("13_object_storage", (), "COMPLETED", {"days": 3, "total": 42}),
+    (
+        "15_fanout",
+        (),
+        "COMPLETED",
+        {"best": {"region": "west", "orders": 494, "tax": 503643}, "frames": 4, "rows": 1979},
+    ),
 ]
 
 

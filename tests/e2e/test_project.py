@@ -49,8 +49,17 @@ def test_doctor_finds_nothing_wrong_here(tmp_path: Path) -> None:
     found = document(noetl("doctor", "--json", cwd=tmp_path, NOETL_HOME=str(tmp_path / "home")))
     assert found["ok"]
     assert {item["what"] for item in found["checks"]} == {
-        "python", "sqlite", "settings", "home", "disk", "clock", "java",
+        "python", "sqlite", "settings", "home", "disk", "memory", "clock", "java", "spark",
     }  # fmt: skip
+
+
+def test_doctor_compares_shared_memory_with_its_budget(tmp_path: Path) -> None:
+    answer = noetl("doctor", cwd=tmp_path, NOETL_PAYLOADS__SHARED_MEMORY="100TiB")
+    assert answer.returncode == 0
+    assert "tables may take 100TiB" in answer.stdout
+    assert "fix: make it larger (containers: --shm-size), or lower payloads.shared_memory" in answer.stdout
+    off = noetl("doctor", cwd=tmp_path, NOETL_PAYLOADS__SHARED_MEMORY="0")
+    assert "tables are not shared: payloads.shared_memory is 0" in off.stdout
 
 
 def test_doctor_names_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
@@ -58,4 +67,4 @@ def test_doctor_names_what_is_wrong_and_how_to_fix_it(tmp_path: Path) -> None:
     answer = noetl("doctor", cwd=tmp_path, PATH="")
     assert answer.returncode == 3
     assert "ledgr" in answer.stdout
-    assert "fix: install a JRE" in answer.stdout
+    assert "fix: install a Java runtime of at least 17" in answer.stdout

@@ -26,7 +26,7 @@ CALLS = [
     ["list"],
     ["events", ORDERS],
     ["replay", ORDERS],
-    ["replay", ORDERS, "--resolve-payloads"],
+    ["replay", ORDERS, "--resolve-payloads", "--degraded"],
     ["diff", ORDERS, "--from", "0"],
     ["verify", ORDERS],
     ["verify", "--all"],
@@ -131,8 +131,18 @@ def test_replay(two_logs: Home) -> None:
     ]
 
 
-def test_replay_with_payloads(two_logs: Home) -> None:
-    payloads = two_logs.json("replay", ORDERS, "--resolve-payloads")["payloads"]
+def test_replay_with_payloads_fails_if_one_is_missing(two_logs: Home) -> None:
+    done = two_logs.run("replay", ORDERS, "--resolve-payloads", "--json")
+    assert (done.code, done.document["payloads"]["missing_or_damaged"]) == (4, 10)
+    assert "noetl repair may restore it, --degraded goes without" in done.stderr
+    shown = two_logs.run("replay", ORDERS, "--resolve-payloads")
+    assert (shown.code, shown.stdout.count(": missing\n")) == (4, 10)
+    misused = two_logs.run("replay", ORDERS, "--degraded")
+    assert (misused.code, "--resolve-payloads" in misused.stderr) == (2, True)
+
+
+def test_replay_with_payloads_as_far_as_there_are_any(two_logs: Home) -> None:
+    payloads = two_logs.json("replay", ORDERS, "--resolve-payloads", "--degraded")["payloads"]
     assert (payloads["payloads"], payloads["missing_or_damaged"]) == (10, 10)
     assert {summary["error"] for summary in payloads["summaries"]} == {"missing"}
     assert set(payloads["summaries"][0]) == {"uri", "sha256", "bytes", "rows", "media_type", "error"}

@@ -52,6 +52,7 @@ STORIES: dict[Tell, Sequence[Path]] = {
     others.patched: [CORPUS / "patched.jsonl"],
     others.custody: [CORPUS / "custody.jsonl"],
     forks.retried: [CORPUS / "retry_source.jsonl", CORPUS / "retry.jsonl"],
+    stages.drained: [CORPUS / "drained.jsonl"],
 }
 
 

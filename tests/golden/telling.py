@@ -270,6 +270,29 @@ class Stage:
         ).event_id
         self.stream = stage_stream(run.id, self.id)
 
+    @classmethod
+    def entered(cls, run: Run, step: str, kind: str, *before: Draft, **facts: Any) -> Stage:
+        """A stage as an engine opens it: what comes before it, the stage and its command in one append."""
+        place = len(before)
+        own: Json = {"stage_id": Ref(place), "command_id": Ref(place + 1), "node_name": step}
+        loop = {name: value for name, value in facts.items() if name == "loop_id"}
+        opened, issued = run.say(
+            *before,
+            run.draft("stage.opened", aggregate_type="stage", status="OPEN", payload={"kind": kind, **facts}, **own),
+            run.draft("command.issued", aggregate_type="command", status="PENDING",
+                      payload={"kind": "stage", "run": 1, **loop}, **own),
+        )[place:]  # fmt: skip
+        stage = cls.__new__(cls)
+        stage.run, stage.step, stage.id, stage.command_id = run, step, opened.event_id, issued.event_id
+        stage.stream = stage_stream(run.id, stage.id)
+        return stage
+
+    def closed(self, status: str, stats: Json, **facts: Any) -> Draft:
+        """A draft of `stage.closed` with its seal, for a report's append."""
+        seal = self.run.scribe.seal(Stream(TENANT, self.stream), final=True)
+        return self.run.about("stage.closed", self.command_id, self.step, aggregate_type="stage", stage_id=self.id,
+                              status=status, payload={"stats": stats, "seal": seal, **facts})  # fmt: skip
+
     def start(self, session: str) -> None:
         """`stage.started`, in the telemetry stream, when a session takes the stage."""
         payload: Json = {"session": session, "spark_ui": "http://spark.acme.example:4040"}

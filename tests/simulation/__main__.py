@@ -1,7 +1,7 @@
 """python -m tests.simulation --schedules N [--seed S] [--adapter memory|sqlite|both] [--of ...] | --replay FILE
 
-There are two kinds of schedules: of the ledger with all that is derived from it, and of the runtime. Each seed
-stands for one of each.
+There are three kinds of schedules: of the ledger with all that is derived from it, of the runtime, and of the runtime
+behind the effect barrier. Each seed stands for one of each.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=2000, metavar="N", help="how many seeds to run")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed")
     parser.add_argument("--adapter", choices=[*ADAPTERS, "both"], default="both")
-    parser.add_argument("--of", choices=[*_KINDS, "both"], default="both", help="which kind of schedules to run")
+    parser.add_argument("--of", choices=[*_KINDS, "all"], default="all", help="which kind of schedules to run")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run a saved action file instead")
     options = parser.parse_args()
     adapters = ADAPTERS if options.adapter == "both" else (options.adapter,)
     if options.replay:
         return _replay(options.replay, adapters)
-    kinds = list(_KINDS.values()) if options.of == "both" else [_KINDS[options.of]]
+    kinds = list(_KINDS.values()) if options.of == "all" else [_KINDS[options.of]]
     return _schedules(range(options.seed, options.seed + options.schedules), adapters, kinds)
 
 
@@ -52,7 +52,13 @@ def _of_runtime(seed: int, adapter: str) -> tuple[Outcome, Callable[[], str]]:
     return outcome, lambda: report_schedule(schedule, outcome, f"runtime{seed}")
 
 
-_KINDS: dict[str, _Run] = {"ledger": _of_ledger, "runtime": _of_runtime}
+def _of_barrier(seed: int, adapter: str) -> tuple[Outcome, Callable[[], str]]:
+    schedule = plan_schedule(seed, barrier=True)
+    outcome = run_schedule(schedule, adapter)
+    return outcome, lambda: report_schedule(schedule, outcome, f"barrier{seed}")
+
+
+_KINDS: dict[str, _Run] = {"ledger": _of_ledger, "runtime": _of_runtime, "barrier": _of_barrier}
 
 
 def _replay(path: Path, adapters: tuple[str, ...]) -> int:

@@ -187,6 +187,10 @@ class FaultyProjections:
             raise Crashed
         return saved
 
+    async def replace(self, root: Stream, rows: Sequence[ProjectionRow], *, at: tuple[str, int]) -> bool:
+        """As the store does."""
+        return await self._inner.replace(root, rows, at=at)
+
     async def checkpoint(self, projector: str) -> int:
         """As the store does."""
         return await self._inner.checkpoint(projector)

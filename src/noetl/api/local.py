@@ -33,7 +33,6 @@ from noetl.runtime.embedded.runner import (
     driver_of,
     inspect,
     open_runner,
-    result_of,
 )
 from noetl.runtime.home import Home
 from noetl.runtime.logs import LogPage, kept_logs, read_logs
@@ -233,14 +232,15 @@ class Local:
     async def result(self, execution_id: int, step: str) -> Any:
         """The whole result of a step that has ended."""
         async with self._opened() as embedded:
-            found = await self._driver(embedded).execution(execution_id)
-        states = found.control.steps
-        if step not in states or states[step].state != "ended":
-            ended = ", ".join(name for name, state in states.items() if state.state == "ended")
-            raise NotFound(
-                f"execution {execution_id} has no result of step '{step}'", hint=f"steps that ended: {ended}"
-            )
-        return result_of(found, step)
+            driver = self._driver(embedded)
+            found = await driver.execution(execution_id)
+            states = found.control.steps
+            if step not in states or states[step].state != "ended":
+                ended = ", ".join(name for name, state in states.items() if state.state == "ended")
+                raise NotFound(
+                    f"execution {execution_id} has no result of step '{step}'", hint=f"steps that ended: {ended}"
+                )
+            return await driver.keeper.result_of(found, step)
 
     async def events(self, execution_id: int, after: int, limit: int, types: Collection[str]) -> Page:
         """Events after a position, and the position to go on from."""

@@ -64,7 +64,7 @@ async def summary_of(embedded: Embedded, finished: Finished) -> Summary:
         execution_id=finished.execution_id,
         path=row.get("path"),
         status=finished.status,
-        result=finished.result,
+        result=finished.shown,
         error=finished.error,
         started_at=begun,
         ended_at=ended,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from noetl.errors import InvalidInput, Unavailable
+from noetl.kernel.lazy import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,7 @@ _VALUE = "value"
 
 def rows_of(value: Any, step: str) -> list[Mapping[str, Any]]:
     """The rows in a result: its own `rows`, the results of a loop, a list, or one mapping as one row."""
+    value = plain(value)
     found = _listed(value)
     if found is None:
         if isinstance(value, Mapping):
@@ -44,6 +46,10 @@ def table_of(value: Any, step: str) -> pa.Table:
     """A result as an Arrow table. A column that a row does not have is null there."""
     import pyarrow as pa
 
+    from noetl.payloads.tables import TableValue
+
+    if isinstance(value, TableValue) and value.native:
+        return value.arrow
     rows = rows_of(value, step)
     names = list(dict.fromkeys(name for row in rows for name in row)) or _columns(value)
     columns = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.cli.pinpoint import Place, find_place
-from noetl.kernel import canonical
+from noetl.errors import Corruption, NotFound
 
 if TYPE_CHECKING:
     from noetl.kernel.event import Json
@@ -55,7 +55,7 @@ async def fault_of(embedded: Embedded, driver: Driver, execution_id: int, *, dep
         return None
     step = execution.playbook.steps[control.failed_step]
     told = await _iteration(embedded, execution, step, control.failure) if step.loop is not None else None
-    scene = _Scene(execution, step, control.failure, told)
+    scene = _Scene(execution, step, control.failure, told, await _told_result(driver, execution, step))
     cause = None
     if scene.code == "CHILD_FAILED" and depth < _DEEPEST:
         child = await _child_of(embedded, execution_id, scene.message)
@@ -86,11 +86,19 @@ async def _iteration(embedded: Embedded, execution: Execution, step: Step, error
                 and event.node_name == step.name
                 and event.payload.get("error") == error
             ):
-                ref = event.payload_ref
-                stored = canonical.decode(await embedded.payloads.fetch(ref)) if ref is not None else {}
-                return {**event.payload, **stored}
+                return event.payload
         position = page[-1].position
     return None
+
+
+async def _told_result(driver: Driver, execution: Execution, step: Step) -> Any:
+    """What the failed step has left behind. An explanation is no worse for what was lost of it."""
+    if step.name not in execution.control.steps:
+        return None
+    try:
+        return await driver.keeper.result_of(execution, step.name)
+    except (NotFound, Corruption):
+        return execution.control.steps[step.name].result.get("context")
 
 
 async def _child_of(embedded: Embedded, execution_id: int, message: str) -> int | None:
@@ -109,16 +117,14 @@ async def _child_of(embedded: Embedded, execution_id: int, message: str) -> int 
 class _Scene:
     """A failed step, and everything around it that may explain the failure."""
 
-    def __init__(self, execution: Execution, step: Step, error: Json, told: Json | None) -> None:
-        from noetl.runtime.embedded.runner import result_of
-
+    def __init__(self, execution: Execution, step: Step, error: Json, told: Json | None, result: Any) -> None:
         self._execution = execution
         self._control = execution.control
         self.step = step
         self.error = error
         self.code = str(error.get("code", "UNKNOWN"))
         self.message = str(error.get("message", ""))
-        self._result: Any = result_of(execution, step.name) if step.name in self._control.steps else None
+        self._result = result
         self._told = told or {}
         self.task = self._failed_task()
 

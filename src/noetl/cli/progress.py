@@ -71,7 +71,7 @@ class Progress:
 
                 explain(fault)
         if fault is None and finished.status == "COMPLETED" and finished.result is not None:
-            _print_result(finished.result, document["execution_id"])
+            _print_result(finished.shown, document["execution_id"])
 
 
 def _print_result(result: Any, execution_id: str) -> None:

@@ -83,6 +83,8 @@ def _texts(playbook: Playbook, step: Step) -> Iterable[str]:
         parts += [task.input, task.fields, task.auth, task.set, task.timeout]
         for rule in task.rules:
             parts += [rule.when, rule.set, rule.attempts, rule.delay]
+    if step.loop is not None and step.loop.cursor is not None:
+        parts += [step.loop.cursor.auth, step.loop.cursor.claim]  # each slot renders them; all else is rendered here
     yield from _strings(parts)
 
 

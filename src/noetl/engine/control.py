@@ -53,6 +53,10 @@ class StepState(msgspec.Struct):
     output: Json = {}
     scratch: Json = {}
     barren_epochs: int = 0
+    stage_id: int = 0
+    """The data stage that its last run was; 0 if it was none."""
+    stage_execution: int = 0
+    """Whose stage that is: another execution's for a run that was adopted, else 0."""
 
 
 class CommandState(msgspec.Struct):
@@ -66,6 +70,8 @@ class CommandState(msgspec.Struct):
     suspended: bool = False
     stage: int = 0
     """How often it was suspended or resumed. Whoever had it before that has nothing to say any more."""
+    stage_id: int = 0
+    """The data stage that it is, with all its slots; 0 for work of any other kind."""
 
 
 class LoopState(msgspec.Struct):
@@ -110,6 +116,8 @@ class Control(msgspec.Struct, kw_only=True):
     loops: dict[str, LoopState] = {}
     parent_execution_id: int | None = None
     root_execution_id: int | None = None
+    home: Json = {}
+    """Where it was begun: env, region and cell. What it keeps is named by that, wherever it goes on."""
     catalog_id: str | None = None
     depth: int = 0
     """How many calls lie between this execution and the one at the root of its tree."""
@@ -127,6 +135,9 @@ class Control(msgspec.Struct, kw_only=True):
     def settle(self, ids: Mapping[int, int]) -> None:
         """The ledger has stamped a decision: places in it become event ids."""
         self.commands = {ids.get(name, name): command for name, command in self.commands.items()}
+        for command in self.commands.values():
+            if command.stage_id < 0:
+                command.stage_id = self.steps[command.step].stage_id = ids[command.stage_id]
         for name in self.unsettled:
             state = self.steps[name]
             state.result_event = ids.get(state.result_event, state.result_event)

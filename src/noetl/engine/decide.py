@@ -13,11 +13,12 @@ from noetl.engine.fork import Fork
 from noetl.engine.outcome import error_view, failure
 from noetl.engine.routing import Graph
 from noetl.engine.scope import Known
+from noetl.engine.stages import NO_ROWS
 from noetl.engine.turn import Turn
-from noetl.kernel.event import Json
+from noetl.kernel.event import Json, PayloadRef
 from noetl.playbook.document import Playbook
 
-__all__ = ["Engine", "Report", "Suspension", "awaited"]
+__all__ = ["Engine", "Report", "Suspension", "awaited", "recorded_value"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     command_id: int
     result: Any = None
     reference: Json | None = None
+    """Where the whole result is, if it was too large for an event; `result` is then the part that stays readable."""
+    stored: PayloadRef | None = None
+    """The object of that result, as the event refers to it."""
     error: Json | None = None
     set: Json = {}
     worker_id: str = ""
@@ -88,20 +92,50 @@ class Engine:
         meta = {"worker_id": report.worker_id} if report.worker_id else {}
         if not command.suspended:  # else that was said when it began to wait
             _say_begun(turn, command.step, meta, own)
+        if command.stage_id:
+            return self._report_stage(control, turn, command, report, meta)
         if control.ended is not None:
-            turn.say("command.cancelled", command.step, payload=_outcome(report), status="CANCELLED", meta=meta, **own)
+            turn.say("command.cancelled", command.step, payload=_outcome(report), status="CANCELLED", meta=meta,
+                     payload_ref=report.stored, **own)  # fmt: skip
             return turn.facts
         if not control.steps[command.step].entered:
             turn.say("step.enter", command.step, **own)
         failed = report.error is not None
         turn.say("call.error" if failed else "call.done", command.step, payload=_outcome(report), meta=meta,
-                 status="FAILED" if failed else "COMPLETED", large=("result",), **own)  # fmt: skip
+                 status="FAILED" if failed else "COMPLETED", payload_ref=report.stored, **own)  # fmt: skip
         ended = "command.failed" if failed else "command.completed"
         if command.index is None:
             turn.finish_step(command.step, report.command_id, ended)
         else:
             turn.say(ended, command.step, status=ended.rpartition(".")[2].upper(), **own)
             turn.refill(self._playbook.steps[command.step])
+        return turn.run()
+
+    def _report_stage(
+        self, control: Control, turn: Turn, command: CommandState, report: Report, meta: Json
+    ) -> list[Fact]:
+        """What follows from a data stage that its keeper has closed; its command has begun already."""
+        step = self._playbook.steps[command.step]
+        own: Json = {"command_id": report.command_id, "stage_id": command.stage_id, "meta": meta}
+        of_command, of_stage = {**own, "aggregate_type": "command"}, {**own, "aggregate_type": "stage"}
+        said = msgspec.structs.replace(report, set={})  # that is what the stage says, once for all of its frames
+        failed = report.error is not None
+        status = "FAILED" if failed else "COMPLETED"
+        if control.ended is not None:
+            turn.say("stage.closed", step.name, payload=_closing(report), status="CANCELLED", **of_stage)
+            turn.say("command.cancelled", step.name, payload=_outcome(said), status="CANCELLED",
+                     payload_ref=report.stored, **of_command)  # fmt: skip
+            return turn.facts
+        if not control.steps[step.name].entered:
+            turn.say("step.enter", step.name, **of_command)
+        turn.say("stage.closed", step.name, payload=_closing(report), status=status, **of_stage)
+        if step.loop is not None:
+            turn.say("loop.done", step.name, aggregate_type="loop", aggregate_id=f"{step.name}/{command.run}",
+                     payload=_loop_outcome(said), status=status, payload_ref=report.stored, **own)  # fmt: skip
+        else:
+            turn.say("call.error" if failed else "call.done", step.name, payload=_outcome(said), status=status,
+                     payload_ref=report.stored, **of_command)  # fmt: skip
+        turn.finish_step(step.name, report.command_id, "command.failed" if failed else "command.completed")
         return turn.run()
 
     def suspend(self, control: Control, wait: Suspension, child: int, known: Known) -> list[Fact]:
@@ -188,6 +222,7 @@ class Engine:
 
 
 _KEPT = 256
+_LOOPS = ("loop", "fanout")
 _engines: dict[int, tuple[Playbook, Engine]] = {}
 
 
@@ -204,10 +239,16 @@ def _say_begun(turn: Turn, step: str, meta: Json, own: Json) -> None:
     turn.say("command.started", step, meta=meta, status="RUNNING", **own)
 
 
-def _outcome(report: Report) -> Json:
+def recorded_value(report: Report) -> Any:
+    """What is recorded as the result of a command; a failed one has its error in it, but for loops (4.4)."""
     value = report.result
-    if report.error is not None and not (isinstance(value, dict) and "error" in value):
-        value = error_view(value, report.error)
+    if report.error is None or report.detail.get("stage", {}).get("kind") in _LOOPS:
+        return value
+    return value if isinstance(value, dict) and "error" in value else error_view(value, report.error)
+
+
+def _outcome(report: Report) -> Json:
+    value = recorded_value(report)
     result: Json = {"status": "error" if report.error is not None else "ok"}
     if report.reference is not None:
         result["reference"] = report.reference
@@ -218,4 +259,36 @@ def _outcome(report: Report) -> Json:
         payload["error"] = report.error
     if report.set:
         payload["set"] = report.set
-    return {**payload, **report.detail}
+    return {**payload, **_beside_stage(report.detail)}
+
+
+def _loop_outcome(report: Report) -> Json:
+    """What is said of a loop in frames. Its results stand there once: readers see them as `data`, too."""
+    stats = _stats_of(report)
+    value = {"results": [], "stats": stats, "count": stats["total"]} if report.result is None else report.result
+    if isinstance(value, dict) and "results" in value:
+        value = {name: item for name, item in value.items() if name != "data"}
+    result: Json = {"status": "ok" if report.error is None else "error", "context": value}
+    if report.reference is not None:
+        result["reference"] = report.reference
+    payload: Json = {"stats": stats, "result": result}
+    if report.error is not None:
+        payload["error"] = report.error
+    return {**payload, **_beside_stage(report.detail)}
+
+
+def _closing(report: Report) -> Json:
+    """What `stage.closed` says: counts, the seal over the frames' events, and what the frames have assigned."""
+    stage = report.detail.get("stage", {})
+    said = {"seal": stage.get("seal"), "set": report.set, "error": report.error}
+    return {"stats": _stats_of(report), **{name: value for name, value in said.items() if value}}
+
+
+def _stats_of(report: Report) -> Json:
+    """Rows of a stage by outcome; none of one that could not be begun."""
+    stats: Json = report.detail.get("stage", {}).get("stats", NO_ROWS)
+    return stats
+
+
+def _beside_stage(detail: Json) -> Json:
+    return {name: value for name, value in detail.items() if name != "stage"}

@@ -14,7 +14,7 @@ __all__ = ["Fact"]
 class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event to be. The shell adds who and when; the ledger adds ids.
 
-    A `command_id` below zero stands for the fact at place `-command_id - 1` of the same decision.
+    A `command_id` or `stage_id` below zero stands for the fact at place `-id - 1` of the same decision.
     """
 
     event_type: str
@@ -22,6 +22,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: Json = {}
     status: str | None = None
     command_id: int | None = None
+    stage_id: int | None = None
     aggregate_type: str = "execution"
     aggregate_id: str | None = None
     attempt: int | None = None

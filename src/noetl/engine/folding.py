@@ -35,6 +35,8 @@ class Happened(Protocol):
     @property
     def command_id(self) -> int | None: ...
     @property
+    def stage_id(self) -> int | None: ...
+    @property
     def status(self) -> str | None: ...
     @property
     def payload(self) -> Json: ...
@@ -53,6 +55,7 @@ def _initialized(control: Control, event: Happened) -> None:
     control.ctx = event.payload.get("ctx", {})
     control.parent_execution_id = event.payload.get("parent_execution_id")
     control.root_execution_id = event.payload.get("root_execution_id")
+    control.home = event.payload.get("home", {})
     control.depth = event.payload.get("depth", 0)
     catalog_id = event.payload.get("document", {}).get("catalog_id")
     control.catalog_id = None if catalog_id is None else str(catalog_id)
@@ -67,12 +70,13 @@ def _issued(control: Control, event: Happened) -> None:
     step, payload = event.node_name or "", event.payload
     index = payload.get("loop_index")
     command_id = event.event_id if event.command_id is None else event.command_id
-    run = payload.get("run", 1)
+    run, stage_id = payload.get("run", 1), event.stage_id or 0
     control.commands[command_id] = CommandState(
-        step, run, payload.get("kind", ""), index, payload.get("child_execution_id")
+        step, run, payload.get("kind", ""), index, payload.get("child_execution_id"), stage_id=stage_id
     )
     if index is None:
         control.steps[step] = _fresh(control, step, run, payload.get("kind", ""))
+        control.steps[step].stage_id = stage_id
     else:
         loop = control.loops[step]
         loop.in_flight += 1
@@ -82,7 +86,13 @@ def _issued(control: Control, event: Happened) -> None:
 
 
 def _entered(control: Control, event: Happened) -> None:
-    control.steps[event.node_name or ""].entered = True
+    """A step is entered. One that can have no command begins its run with this."""
+    step, payload = event.node_name or "", event.payload
+    if "run" in payload:
+        control.steps[step] = _fresh(control, step, payload["run"])
+    if payload.get("final"):
+        control.final_started = True
+    control.steps[step].entered = True
 
 
 def _call_ended(control: Control, event: Happened) -> None:
@@ -125,6 +135,11 @@ def _loop_done(control: Control, event: Happened) -> None:
     _finish(control, step, event, "error" if event.status == "FAILED" else "ok", "loop.done")
 
 
+def _stage_closed(control: Control, event: Happened) -> None:
+    """What its frames have assigned, in their order; all else of a stage is in the event that ends the step."""
+    apply_assignments(control, event.node_name, event.payload.get("set", {}))
+
+
 def _finish(control: Control, step: str, event: Happened, outcome: str, name: str) -> None:
     state = control.steps[step]
     if event.event_id < 0:
@@ -158,7 +173,14 @@ def _skipped(control: Control, event: Happened) -> None:
 def _adopted(control: Control, event: Happened) -> None:
     """A run that another execution made counts as if it had been made here."""
     step, payload = event.node_name or "", event.payload
-    control.steps[step] = StepState(run=payload.get("run", 1), kind=payload.get("kind", ""), entered=True)
+    stage = payload.get("stage", {})
+    control.steps[step] = StepState(
+        run=payload.get("run", 1),
+        kind=payload.get("kind", ""),
+        entered=True,
+        stage_id=stage.get("stage_id", 0),
+        stage_execution=stage.get("execution_id", 0),
+    )
     outcome = "error" if event.status == "FAILED" else "ok"
     _finish(control, step, event, outcome, payload.get("event_name", "call.done"))
     control.last_step = step
@@ -218,6 +240,7 @@ _HANDLERS: dict[str, Callable[[Control, Happened], None]] = {
     "call.error": _call_ended,
     "loop.opened": _loop_opened,
     "loop.done": _loop_done,
+    "stage.closed": _stage_closed,
     "step.exit": _exited,
     "step.skipped": _skipped,
     "step.adopted": _adopted,

@@ -6,9 +6,6 @@ replays the fork ever has to read the source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from noetl.engine.control import Control, Move, StepState, Token
@@ -22,7 +19,8 @@ __all__ = ["Adopted", "Fork", "Harvest", "is_entry"]
 
 Recorded = Envelope | Fact
 
-_OF_RUNS = ("command.", "step.", "call.", "loop.")
+_OF_RUNS = ("command.", "step.", "call.", "loop.", "stage.")
+_OF_LOOPS = ("loop_index", "loop_id")
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +42,10 @@ class Adopted(msgspec.Struct, frozen=True, kw_only=True):
             "result": state.result,
             "source": {"execution_id": source, "event_id": state.result_event},
         }
-        more = {"error": state.error, "output": state.output, "unhandled": self.unhandled}
+        stage: Json = {}
+        if state.stage_id:
+            stage = {"execution_id": state.stage_execution or source, "stage_id": state.stage_id}
+        more = {"error": state.error, "output": state.output, "unhandled": self.unhandled, "stage": stage}
         return {**found, **{name: value for name, value in more.items() if value}}
 
 
@@ -63,8 +64,6 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     workload: Json = {}
     """Values that stand in the workload as they are."""
     steps: tuple[Adopted, ...] = ()
-    results: Mapping[str, Any] = {}
-    """The whole of those results that are too large for control state."""
     warnings: tuple[str, ...] = ()
 
     def opening(self, said: Json) -> Json:
@@ -77,9 +76,14 @@ def is_entry(event: Recorded, step: str) -> bool:
     """True for the event with which a run of the step begins."""
     if event.node_name != step:
         return False
-    return event.event_type == "loop.opened" or (
-        event.event_type == "command.issued" and "loop_index" not in event.payload
-    )
+    match event.event_type:
+        case "loop.opened":
+            return True
+        case "command.issued":
+            return not any(name in event.payload for name in _OF_LOOPS)
+        case "step.enter":
+            return "run" in event.payload
+    return False
 
 
 class Harvest:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.kernel.event import Json
+from noetl.kernel.lazy import LazyMapping
+from noetl.playbook.templates import Views
 
 __all__ = ["error_view", "failure", "normalised_status", "step_output"]
 
@@ -30,8 +32,10 @@ def error_view(result: Any, error: Json) -> Json:
 
 def step_output(
     result: Any, *, failed: bool, error: Json | None, reference: Json | None = None, more: Json | None = None
-) -> Json:
+) -> Json | Views:
     """`output` as arcs and step-level `set` see it. `more` is what the last task adds: `meta`, `http`, `pg`, `py`."""
-    data = result["data"] if isinstance(result, dict) and "data" in result else result
-    status = "error" if failed else normalised_status(result.get("status") if isinstance(result, dict) else None)
-    return {**(more or {}), "status": status, "data": data, "ref": reference, "error": error, "response": result}
+    is_mapping = isinstance(result, dict | LazyMapping)
+    data = result["data"] if is_mapping and "data" in result else result
+    status = "error" if failed else normalised_status(result.get("status") if is_mapping else None)
+    seen = {**(more or {}), "status": status, "data": data, "ref": reference, "error": error, "response": result}
+    return Views(seen) if isinstance(result, LazyMapping) else seen

@@ -18,6 +18,7 @@ from noetl.engine.outcome import error_view, failure
 from noetl.engine.scope import IDENTITY
 from noetl.errors import InvalidInput, NoetlError
 from noetl.kernel.event import Json
+from noetl.kernel.lazy import LAZY, composed
 from noetl.playbook import templates
 from noetl.playbook.bounds import DELAY
 from noetl.playbook.document import Rule, Step, Task
@@ -65,6 +66,8 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     extra: Json = {}
     duration_ms: int = 0
     reference: Json | None = None
+    adopted: int | None = None
+    """The attempt that came to this, where that was in another delivery of the command."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """What the last task adds to the `output` of the step: `meta`, `http`, `pg`, `py`."""
     warnings: tuple[str, ...] = ()
     """Templates that failed where that is not an error."""
+    status: str = "ok"
+    """`ok`, `break` or `failed`."""
+    last: Any = None
+    """The raw result of the last task that finished: what the pipeline is about, without what is said around it."""
 
 
 Next = RunTask | Wait | Ended
@@ -141,7 +148,7 @@ class Pipeline:
         for name in _STATE:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
         self._input = {}
-        self._input = self._kept({**self._tasks[self._place].input, **self._step.input}, self._names())
+        self._input = self._given(self._tasks[self._place])
 
     def resume(self) -> Next:
         """After a wait: the same task again."""
@@ -188,7 +195,7 @@ class Pipeline:
 
     def _rendered(self, task: Task) -> RunTask:
         self._input = {}
-        given = self._input = self._kept({**task.input, **self._step.input}, self._names())
+        given = self._input = self._given(task)
         names = self._names()
         how = self._rendering_of(task.kind)
         fields = {name: self._field(value, names, how.get(name, "lenient")) for name, value in task.fields.items()}
@@ -205,6 +212,12 @@ class Pipeline:
             visit=self._visits[task.name],
             previous=self._previous,
         )
+
+    def _given(self, task: Task) -> Json:
+        """The input of a task; tables stay tables for the kinds that know what to do with them."""
+        lazy = self._rendering_of(task.kind).get("input") == "lazy"
+        given: Json = self._kept({**task.input, **self._step.input}, self._names(), lazy=lazy)
+        return given
 
     def _field(self, value: Any, names: Mapping[str, Any], how: str) -> Any:
         if how == "raw":
@@ -224,9 +237,9 @@ class Pipeline:
             return {name: self._code(item, names) for name, item in value.items()}
         return value
 
-    def _kept(self, value: Any, names: Mapping[str, Any]) -> Any:
+    def _kept(self, value: Any, names: Mapping[str, Any], *, lazy: bool = False) -> Any:
         """A lenient field: a template that raises keeps its raw text."""
-        kept = templates.render_or_keep(value, names, host=self._host)
+        kept = templates.render_or_keep(value, names, host=self._host, lazy=lazy)
         for problem in kept.problems:
             self._warn(f"task '{self._tasks[self._place].name}': {problem}")
         return kept.value
@@ -239,10 +252,10 @@ class Pipeline:
         """Names in the order of the language reference, 6.1; what comes later in the literal wins."""
         task = self._tasks[self._place]
         views = {name: self._view(name) for name in self._results}
-        ended: Json = {}
+        ended: dict[str, Any] = {}
         if output is not None:
             view = ResultView(output["response"], output["status"], http=task.kind == "http")
-            ended = {"output": output, "result": view, "response": view, "error": output["error"]}
+            ended = {"output": _showing(output), "result": view, "response": view, "error": output["error"]}
         return {
             **self._workload,
             **self._ctx,
@@ -257,7 +270,7 @@ class Pipeline:
             "_attempt": self._attempts.get(task.name, 0),
             "_prev": self._previous_view(),
             **self._input,
-            "input": self._input,
+            "input": _showing(self._input),
             "iter": self._iter,
             **self._foremost,
         }
@@ -283,9 +296,13 @@ class Pipeline:
 
     def _about(self, said: TaskOutcome) -> Json:
         attempt = self._attempts[self._tasks[self._place].name]
+        if said.adopted is not None:
+            return {**said.extra, "meta": {"attempt": said.adopted, "duration_ms": said.duration_ms, "adopted": True}}
         return {**said.extra, "meta": {"attempt": attempt, "duration_ms": said.duration_ms}}
 
     def _rule(self, task: Task, output: Json) -> Rule | None:
+        if not task.rules:
+            return None
         names = self._names(output)
         for rule in task.rules:
             if rule.when is None or templates.condition(rule.when, names, host=self._host)[0]:
@@ -358,8 +375,9 @@ class Pipeline:
         rendered: Json = {}
         for key, value in values.items():
             try:
-                if task_level:
-                    rendered[key] = templates.render_task_set(value, names, raw, host=self._host)
+                if task_level:  # a name of the pipeline's own may be a table; what is recorded is JSON
+                    own = "." not in key and isinstance(value, str)
+                    rendered[key] = templates.render_task_set(value, names, raw, host=self._host, lazy=own)
                 else:
                     rendered[key] = templates.render_value(value, names, host=self._host)
             except templates.TemplateError as problem:
@@ -392,18 +410,25 @@ class Pipeline:
             assigned=self._assigned,
             output=self._last_output,
             warnings=tuple(self._warnings),
+            status=status,
+            last=last,
         )
 
-    def _whole_result(self, status: str, error: Json | None, failed_task: str | None, last: Any) -> Json:
+    def _whole_result(self, status: str, error: Json | None, failed_task: str | None, last: Any) -> Any:
         """The result of a pipeline (5.5): the last task's own fields win, but for a few."""
         result: Json = {"status": status}
         if error is not None:
             result |= {"error": error, "failed_task": failed_task}
-        result |= last if isinstance(last, dict) else {"data": last}
+        result |= last if isinstance(last, Mapping) else {"data": last}
         result |= {"_prev": self._previous, "results": self._results, "ctx": self._written}
         if error is not None:
             result["status"] = status
-        return result
+        return composed(result)
+
+
+def _showing(values: Json) -> Json | Views:
+    """Values by name, in the form in which a template may hand them over also where there is a table among them."""
+    return Views(values) if any(isinstance(value, LAZY) for value in values.values()) else values
 
 
 def _mapping(value: Any) -> Json:

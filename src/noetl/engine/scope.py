@@ -9,6 +9,7 @@ import msgspec
 
 from noetl.engine.control import Control, StepState
 from noetl.engine.outcome import step_output
+from noetl.engine.reads import reads_more
 from noetl.kernel.event import Json
 from noetl.playbook import templates
 from noetl.playbook.templates import EventName, External, ResultView
@@ -40,6 +41,9 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 class LazyResults(Sequence[Any]):
     """Results that are not in memory; they are read when they are asked for."""
+
+    reference: Json | None = None
+    """What their event will say about where they are, if they are going to be kept outside of it."""
 
 
 class Scope:
@@ -103,6 +107,23 @@ class Scope:
         """True for a result that is not in control state, or will not be once it is recorded."""
         return "reference" in self._control.steps[step].result or _is_lazy(self._found(step))
 
+    def is_kept_elsewhere(self, path: tuple[str, ...]) -> bool:
+        """Whether a path leads into the part of a step's result that its event does not have, or will not have.
+
+        A `ref` is not such a part: it is read, and stands for something else.
+        """
+        step, state = path[0], self._control.steps.get(path[0])
+        if state is None or state.state != "ended" or step in self._special or step == self._entering:
+            return False
+        found = self._found(step)
+        said = state.result.get("reference") or (found["results"].reference if _is_lazy(found) else None)
+        if said is None or path[-1] == "ref":
+            return False
+        at_hand: Any = state.result.get("context")
+        if _is_lazy(at_hand):
+            at_hand = {name: value for name, value in at_hand.items() if name != "results"}
+        return reads_more({path}, (step,), at_hand, said)
+
     def _found(self, step: str) -> Any:
         state = self._control.steps[step]
         if "reference" in state.result and step in self._known.results:
@@ -116,7 +137,9 @@ class Scope:
             external = external_of(state.result.get("reference"), whole)
             return ResultView(whole, state.outcome, http=state.kind == "http", external=external)
         at_hand = {name: value for name, value in found.items() if name != "results"}
-        external = External(None, "", "", lambda: whole_result(state, found))
+        said = state.result.get("reference") or found["results"].reference or {}
+        about = (said.get("ref"), str(said.get("store", "")), str(said.get("preview", "")))
+        external = External(*about, lambda: whole_result(state, found))
         return ResultView(at_hand, state.outcome, external=external)
 
     def _about_ended(self, step: str, name: str) -> Any:

@@ -12,9 +12,10 @@ from noetl.engine.control import Control, add_assignments, apply_assignments
 from noetl.engine.fact import Fact
 from noetl.engine.folding import apply
 from noetl.engine.fork import Fork
-from noetl.engine.outcome import failure
+from noetl.engine.outcome import error_view, failure
 from noetl.engine.routing import Graph, Traffic
 from noetl.engine.scope import IDENTITY, Known, Scope
+from noetl.engine.stages import NO_ROWS, StageRefused, stage_of
 from noetl.kernel.event import Json
 from noetl.playbook import templates
 from noetl.playbook.document import Arc, Playbook, Step
@@ -111,10 +112,10 @@ class Turn:
                      status=ended.rpartition(".")[2].upper())  # fmt: skip
         self._go_on(step_name, [arc.step for arc in arcs], unhandled is not None, place)
 
-    def issue(self, step: Step, run: int, **more: Any) -> int:
+    def issue(self, step: Step, run: int, *, stage_id: int | None = None, **more: Any) -> int:
         """Hand a unit of work to a worker."""
         place = self._next_place()
-        kind = _kind_of(self._playbook, step)
+        kind = _kind_of(self._playbook, step) if stage_id is None else "stage"
         context = slice_for(self._graph.names_used(step), step, self._control, self._known, self._sender_of(step.name))
         if context:
             more["context"] = context
@@ -122,6 +123,7 @@ class Turn:
             "command.issued",
             step.name,
             command_id=place,
+            stage_id=stage_id,
             aggregate_type="command",
             status="PENDING",
             payload={"kind": kind, "run": run, **more},
@@ -140,7 +142,7 @@ class Turn:
         unwanted = self._control.failure is not None and not final
         stopped = unwanted or (spec.failure == "fail_fast" and loop.failed > 0)
         while not stopped and loop.in_flight < loop.max_in_flight and loop.next_index < loop.total:
-            own = {"loop_index": loop.next_index, "loop_id": f"{step.name}/{loop.epoch}"}
+            own: Json = {"loop_index": loop.next_index, "loop_id": f"{step.name}/{loop.epoch}"}
             if step.name in self._items:
                 own["item"] = self._items[step.name][loop.next_index]
             self.issue(step, loop.epoch, **own, **final)
@@ -175,7 +177,9 @@ class Turn:
     def _schedule(self, step: Step, more: Json) -> None:
         before = self._control.steps.get(step.name)
         run = before.run + 1 if before else 1
-        if step.loop is not None and step.loop.items is not None:
+        if step.stage_kind is not None:
+            self._open_stage(step, run, more)
+        elif step.loop is not None:
             self._open_loop(step, run, more)
         elif _is_plain_noop(step) and self._noops < _MOST_NOOPS:
             self._run_noop(step, run, more)
@@ -210,13 +214,50 @@ class Turn:
         kept = templates.render_or_keep(wanted, {**names, **own, "input": taken.value}, host=self._host)
         return kept.value, [str(problem) for problem in (*taken.problems, *kept.problems)]
 
+    def _open_stage(self, step: Step, run: int, more: Json) -> None:
+        """A step in frames is one command, whatever the number of its rows."""
+        loop = step.loop
+        if loop is not None and self._refuse_if_stalled(step, run, more):
+            return
+        try:
+            scope = Scope(self._control, self._known, entering=step.name)
+            stage = stage_of(step, run, self._control, scope, self._host)
+        except StageRefused as refused:
+            self._refuse(step, run, more, refused.error)
+            return
+        own: Json = {}
+        if loop is not None:
+            own = {"loop_id": stage.loop_id}
+            payload = {"epoch": run, "mode": loop.mode, "iterator": loop.iterator, "max_in_flight": stage.slots, **more}
+            self.say("loop.opened", step.name, aggregate_type="loop", aggregate_id=stage.loop_id, payload=payload,
+                     status="RUNNING")  # fmt: skip
+        place = self._next_place()
+        self.say("stage.opened", step.name, aggregate_type="stage", stage_id=place, command_id=place - 1,
+                 payload=msgspec.to_builtins(stage), status="OPEN", large=("source",))  # fmt: skip
+        self.issue(step, run, stage_id=place, **own, **more)
+
+    def _refuse(self, step: Step, run: int, more: Json, error: Json) -> None:
+        """Fail the run of a step that can have no command."""
+        if step.loop is not None:
+            self._refuse_loop(step, run, more, error)
+            return
+        self.say("step.enter", step.name, payload={"run": run, **more})
+        outcome: Json = {"result": {"status": "error", "context": error_view(None, error)}, "error": error}
+        self.say("call.error", step.name, payload=outcome, status="FAILED")
+        self.finish_step(step.name, None, None)
+
+    def _refuse_if_stalled(self, step: Step, run: int, more: Json) -> bool:
+        before = self._control.steps.get(step.name)
+        if before is None or before.barren_epochs < _STALLED_AFTER:
+            return False
+        error = failure("LOOP_STALLED", f"three epochs of loop '{step.name}' in a row had no success")
+        self._refuse_loop(step, run, more, error, "loop.stalled")
+        return True
+
     def _open_loop(self, step: Step, run: int, more: Json) -> None:
         loop = step.loop
         assert loop is not None
-        before = self._control.steps.get(step.name)
-        if before is not None and before.barren_epochs >= _STALLED_AFTER:
-            error = failure("LOOP_STALLED", f"three epochs of loop '{step.name}' in a row had no success")
-            self._refuse_loop(step, run, more, error, "loop.stalled")
+        if self._refuse_if_stalled(step, run, more):
             return
         scope = Scope(self._control, self._known, entering=step.name)
         try:
@@ -244,7 +285,7 @@ class Turn:
         if why is not None:
             self.say(why, step.name, payload={"error": error}, **loop)
         self.say("step.enter", step.name)
-        self._say_loop_done(step, {"total": 0, "success": 0, "failed": 0}, [], error)
+        self._say_loop_done(step, NO_ROWS, [], error)
 
     def _close_loop(self, step: Step) -> None:
         loop, spec = self._control.loops[step.name], step.loop

@@ -77,6 +77,8 @@ class PayloadRef(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
     rows: Count | None = None
     schema_digest: str | None = None
     ipc: IpcHint | None = None
+    key: Text | None = None
+    """The object of a result. It is derived; recorded, it is found without knowing where its execution lives."""
 
 
 class Ref(msgspec.Struct, frozen=True):

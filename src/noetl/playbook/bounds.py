@@ -15,9 +15,12 @@ __all__ = [
     "COUNT",
     "DELAY",
     "DURATION",
+    "FANOUT_ROWS",
+    "FANOUT_SLOTS",
     "FRAME",
     "PARTITIONS",
     "SIZE",
+    "SLOTS",
     "Bound",
     "OutOfBounds",
     "is_template",
@@ -58,6 +61,12 @@ def _whole(value: Any) -> int:
     if number != int(number) or not 1 <= number <= _MOST:
         raise ValueError
     return int(number)
+
+
+def _at_most(number: int, most: int) -> int:
+    if number > most:
+        raise ValueError
+    return number
 
 
 def _number(value: Any) -> float:
@@ -108,6 +117,8 @@ DURATION = Bound("a duration above 0", "30s", _positive)
 SIZE = Bound("a number of bytes or a size", "64MiB", _bytes)
 COUNT = Bound(_AT_LEAST_1, "4", _whole)
 ATTEMPTS = Bound(_AT_LEAST_1, "3", _whole)
+_MOST_SLOTS = 4096
+SLOTS = Bound(f"a whole number from 1 to {_MOST_SLOTS}", "4", lambda value: _at_most(_whole(value), _MOST_SLOTS))
 PARTITIONS = Bound(_AT_LEAST_1, "8", _whole)
 CHUNK = Bound(_AT_LEAST_1, "1000", _whole)
 DELAY = Bound("a number of seconds, 0 or more", "0.5", _number)
@@ -124,3 +135,8 @@ FRAME: dict[str, Bound] = {
     "retry_mode": _one_of("whole_frame"),
     "verify_ipc": Bound("true or false", "true", _truth),
 }
+
+FANOUT_ROWS = 50_000
+"""`frame.max_rows` of a fan-out that does not say it."""
+FANOUT_SLOTS = 8
+"""`max_in_flight` of a fan-out that does not say it: frames at once, on however many cores."""

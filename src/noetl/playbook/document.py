@@ -292,6 +292,19 @@ class Step(_Part, frozen=True, kw_only=True):
     """Pointer to the step in the document, for `Playbook.position`."""
 
     @property
+    def stage_kind(self) -> Literal["loop", "fanout", "reduce", "transfer"] | None:
+        """What kind of stage runs this step in frames, on whatever host; None for one that is control flow.
+
+        A transfer with rules or inside of a pipeline or loop is a tool like any other.
+        """
+        if self.reduce is not None:
+            return "reduce"
+        if self.loop is not None:
+            kinds: dict[str, Literal["loop", "fanout"]] = {"cursor": "loop", "fanout": "fanout"}
+            return kinds.get(self.loop.mode)
+        return "transfer" if self.tasks[0].kind == "transfer" and not self.pipeline else None
+
+    @property
     def is_data_stage(self) -> bool:
         """Whether Spark carries this step: a cursor, fan-out or reduce, or one spark or transfer task."""
         if self.reduce is not None:

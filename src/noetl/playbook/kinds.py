@@ -77,11 +77,11 @@ KINDS: dict[str, Kind] = {
     "workbook": Kind("Runs a task of the workbook.", (), (("name",),), "9.9"),
     "noop": Kind("Does nothing; may give a result.", ("result",), (), "9.10"),
     "artifact": Kind(
-        "Reads or writes a stored object.",
-        ("action", "result_ref", "uri", "data", "compress"),
+        "Reads, writes or lists stored objects.",
+        ("action", "result_ref", "uri", "data", "compress", "overwrite", "limit"),
         (("action",),),
         "9.11",
-        ("compress",),
+        ("compress", "overwrite"),
     ),
     "shell": Kind(
         "Runs shell commands.", ("cmds", "command", "env", "timeout_seconds"), (("cmds", "command"),), "9.12"

@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = [
     "ACTIONS", "API_VERSIONS", "ARC_KEYS", "BACKOFFS", "BANNED", "DOCUMENT_KINDS", "ENGINES", "FAILURES",
     "KEYCHAIN_KINDS", "KEYCHAIN_SCOPES", "LOOP_MODES", "NO_MATCH", "OUTPUT_KEYS", "PLACEMENTS", "PROFILES",
-    "RESERVED", "ROOT_KEYS", "ROUTER_MODES", "SCOPES", "SCRIPT_SOURCES", "STEP_KEYS", "STORES", "is_readable",
+    "RESERVED", "ROOT_KEYS", "ROUTER_MODES", "SCOPES", "SCRIPT_SOURCES", "SOURCES", "STEP_KEYS", "STORES",
+    "is_readable",
 ]  # fmt: skip
 
 DOCUMENT_KINDS = ("Playbook", "Subscription")
@@ -22,6 +23,11 @@ LOOP_MODES = ("sequential", "parallel", "cursor", "fanout")
 PLACEMENTS = ("local", "distributed")
 FAILURES = ("fail_fast", "fail_at_end", "best_effort")
 ENGINES = ("auto", "spark", "worker")
+SOURCES = (
+    "path", "table", "postgres", "duckdb", "http", "csv", "json", "parquet", "orc", "arrow", "text", "rows", "resource",
+    "ref",
+)  # fmt: skip
+"""What the mapping of a dataset may name: exactly one of these, with its options beside it."""
 
 ACTIONS = ("continue", "retry", "jump", "break", "fail")
 BACKOFFS = ("none", "linear", "exponential")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.playbook.bounds import FANOUT_ROWS
 from noetl.playbook.document import (
     AdmitRule,
     Arc,
@@ -26,8 +27,6 @@ from noetl.playbook.document import (
 from noetl.playbook.scalars import Unusable, read_plain
 
 __all__ = ["dump", "to_dict", "to_yaml"]
-
-_FANOUT_ROWS = 50_000
 
 
 def to_dict(playbook: Playbook) -> dict[str, Any]:
@@ -141,7 +140,7 @@ def _cursor(cursor: Cursor) -> dict[str, Any]:
 
 
 def _frame(loop: Loop) -> dict[str, Any]:
-    default = Frame(max_rows=_FANOUT_ROWS) if loop.mode == "fanout" else Frame()
+    default = Frame(max_rows=FANOUT_ROWS) if loop.mode == "fanout" else Frame()
     usual = msgspec.structs.asdict(default)
     return {name: value for name, value in msgspec.structs.asdict(loop.frame).items() if value != usual[name]}
 

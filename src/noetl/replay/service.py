@@ -12,6 +12,7 @@ from noetl.kernel.event import Envelope, PayloadRef
 from noetl.kernel.fold import FOLD_VERSION, State, apply, new_state, state_checksum
 from noetl.kernel.time import format_time
 from noetl.kernel.upcast import UpcasterRegistry
+from noetl.payloads.resolver import Resolver
 from noetl.payloads.store import PayloadStore
 from noetl.payloads.summary import PayloadSummary, summarise, summary_checksum
 from noetl.ports.clock import Clock
@@ -89,12 +90,14 @@ class Replayer:
         registry: UpcasterRegistry,
         clock: Clock,
         payloads: PayloadStore | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._ledger = ledger
         self._projections = projections
         self._registry = registry
         self._clock = clock
         self._payloads = payloads
+        self._resolver = resolver
 
     async def replay(
         self,
@@ -103,11 +106,13 @@ class Replayer:
         *,
         snapshots: bool = True,
         resolve_payloads: int | None = None,
+        degraded: bool = False,
     ) -> Replayed:
         """The state of a root as of a cutoff. Raises NotFound for a root or an event that is not there.
 
         With `resolve_payloads` every payload is read through and checked, and that many summaries are
-        kept; snapshots are left aside, because they do not remember the references before them.
+        kept; snapshots are left aside, because they do not remember the references before them. A store that does
+        not answer raises Unavailable, unless `degraded` is asked for: then its payloads are reported as unresolved.
         """
         if await self._ledger.head(root) is None:
             raise _unknown(root)
@@ -122,7 +127,7 @@ class Replayer:
             if resolve_payloads is not None and event.payload_ref is not None:
                 refs.append(event.payload_ref)
         if resolve_payloads is not None:
-            replayed.payloads = await self._report(root, refs, resolve_payloads)
+            replayed.payloads = await self._report(root, refs, resolve_payloads, degraded)
         return replayed
 
     async def snapshot(self, root: Stream) -> Snapshot:
@@ -188,12 +193,14 @@ class Replayer:
                     yield item.position, item.event
             after = page[-1].position
 
-    async def _report(self, root: Stream, refs: Sequence[PayloadRef], limit: int) -> PayloadReport:
+    async def _report(self, root: Stream, refs: Sequence[PayloadRef], limit: int, degraded: bool) -> PayloadReport:
         if self._payloads is None:
             raise InvalidInput("this replay has no payload store to resolve payloads from")
         unique = {ref.uri: ref for ref in refs}
         store = self._payloads.of_tenant(root.tenant_id)
-        summaries = [await summarise(ref, store) for _, ref in sorted(unique.items())]
+        summaries = [
+            await summarise(ref, store, self._resolver, degraded=degraded) for _, ref in sorted(unique.items())
+        ]
         return PayloadReport(
             payloads=len(summaries),
             missing_or_damaged=sum(summary.error is not None for summary in summaries),

@@ -26,6 +26,7 @@ from noetl.payloads.blocking import in_thread, storage_errors
 from noetl.payloads.store import PayloadStore
 from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.embedded.hold import hold
+from noetl.runtime.references import object_of
 from noetl.runtime.survey import Survey
 from noetl.runtime.wiring import Embedded
 
@@ -129,7 +130,7 @@ async def _copy(payloads: PayloadStore, ref: PayloadRef, target: Path, survey: S
     try:
         await _copy_if_new(payloads, ref, target)
     except NotFound as error:
-        event_id, _ = survey.references[ref.sha256]
+        event_id, _ = survey.references[object_of(ref)]
         raise NotFound(
             f"event {event_id} needs a payload that is gone: {error.message}",
             hint="restore payloads/ from a backup; a history without its payloads cannot be delivered",

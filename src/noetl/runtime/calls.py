@@ -13,11 +13,14 @@ from noetl.engine.outcome import error_view
 from noetl.engine.pipeline import RunTask
 from noetl.errors import InvalidInput, NotFound, Unavailable
 from noetl.kernel.event import Json
+from noetl.kernel.lazy import LazyMapping, composed, plain
 from noetl.kernel.time import parse_time
 from noetl.ports.catalog import Catalog, CatalogEntry
 from noetl.ports.clock import Clock
 from noetl.runtime.driver import Driver, Request
-from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.execution import Execution
+from noetl.runtime.keeping import Keeper
+from noetl.runtime.showing import named_result, shown
 from noetl.runtime.worker import Work
 from noetl.settings import parse_duration
 from noetl.tools.base import Outcome, failed, ok
@@ -38,6 +41,13 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     result: Any
     error: Json | None
+    reference: Json | None = None
+    """Where the result is, if it was too large for an event."""
+
+    @property
+    def shown(self) -> Any:
+        """The result as JSON, for people and scripts; of a long table its beginning, and where it is."""
+        return shown(self.result, self.reference)
 
 
 class Calls:
@@ -89,6 +99,24 @@ class Calls:
             "return_step": asked.fields.get("return_step"),
             "seconds": limit,
         }
+
+    async def run(self, work: Work, asked: RunTask, key: str) -> Outcome:
+        """Call a playbook for a row of a data stage, and wait for its end. The same key finds the same execution."""
+        call = await self.prepare(work, asked)
+        if isinstance(call, Outcome):
+            return call
+        caller = await self._driver.execution(work.execution_id)
+        try:
+            entry = await find_document(self._catalog, self._tenant_id, call["path"], call["version"])
+            child = await self._driver.start(_request(caller, entry, call["input"], f"row/{key}"))
+            await self._take_up(child)
+            ended = await self._ended(child, call["seconds"])
+        except (InvalidInput, KindUnavailable) as error:
+            return failed("unknown", "CHILD_FAILED", str(error))
+        if ended is None:
+            message = f"{call['path']} took longer than {call['seconds']:g} s, and was cancelled"
+            return failed("timeout", "TIMEOUT", message)
+        return await self._called(ended, call)
 
     def begin(self, execution_id: int, command_id: int, on_fault: Callable[[Exception, int | None], None]) -> None:
         """Wait for what a suspended command waits for, unless that is done already."""
@@ -153,7 +181,7 @@ class Calls:
 
     async def _go_on(self, execution_id: int, command_id: int, pause: Json, outcome: Outcome, waited: float) -> bool:
         if pause.get("state") is not None:
-            said: Json = {"result": outcome.result, "error": outcome.error, "waited": waited}
+            said: Json = {"result": plain(outcome.result), "error": outcome.error, "waited": waited}
             return await self._driver.wake(execution_id, command_id, pause["child_execution_id"], said)
         result = outcome.result if outcome.error is None else error_view(outcome.result, outcome.error)
         detail: Json = {"output": {"meta": {"attempt": 1, "duration_ms": int(waited * 1000)}}}
@@ -187,14 +215,8 @@ class Calls:
         return max(0.0, (self._clock.now() - moment) / _SECOND)
 
     async def _start(self, execution: Execution, child: int, entry: CatalogEntry, call: Json) -> None:
-        control = execution.control
-        request = Request(
-            document=entry.content, file=entry.path, origin="catalog", workload=call["input"], key=f"call/{child}",
-            parent_execution_id=control.execution_id, depth=control.depth + 1, execution_id=child,
-            root_execution_id=control.root_execution_id or control.execution_id, authority=control.authority,
-            principal=execution.principal, version=entry.version, catalog_id=entry.catalog_id,
-        )  # fmt: skip
-        await self._driver.start(request)
+        request = _request(execution, entry, call["input"], f"call/{child}")
+        await self._driver.start(msgspec.structs.replace(request, execution_id=child))
         await self._take_up(child)
 
     async def _ended(self, child: int, limit: float) -> Finished | None:
@@ -204,7 +226,7 @@ class Calls:
                 return await self._wait(child)
         except TimeoutError:
             await self._cancel(child, "the call took too long")
-            ended = finished(await self._driver.latest(child))
+            ended = await finished(await self._driver.latest(child), self._driver.keeper)
             return None if ended.status == "CANCELLED" else ended  # it was done in time, only not heard of
 
     async def _called(self, ended: Finished, call: Json) -> Outcome:
@@ -221,10 +243,21 @@ class Calls:
             if return_step not in execution.control.steps:
                 message = f"step '{return_step}' of {path} never ran"
                 return failed("missing_reference", "RETURN_STEP", message, retryable=False)
-            result = result_of(execution, return_step)
-        fields = dict(result) if isinstance(result, dict) else {"data": result}
+            result = await self._driver.keeper.result_of(execution, return_step)
+        fields = dict(result.items()) if isinstance(result, dict | LazyMapping) else {"data": result}
         added = {"status": ended.status, "execution_id": str(ended.execution_id), "path": path}
-        return ok({**added, **fields})
+        return ok(composed({**added, **fields}))
+
+
+def _request(caller: Execution, entry: CatalogEntry, given: Json, key: str) -> Request:
+    """A child of an execution, on whose behalf it runs."""
+    control = caller.control
+    return Request(
+        document=entry.content, file=entry.path, origin="catalog", workload=given, key=key,
+        parent_execution_id=control.execution_id, depth=control.depth + 1,
+        root_execution_id=control.root_execution_id or control.execution_id, authority=control.authority,
+        principal=caller.principal, version=entry.version, catalog_id=entry.catalog_id,
+    )  # fmt: skip
 
 
 async def find_document(catalog: Catalog, tenant_id: str, path: str, version: Any = None) -> CatalogEntry:
@@ -234,16 +267,26 @@ async def find_document(catalog: Catalog, tenant_id: str, path: str, version: An
     return await catalog.get(tenant_id, path, None if version is None else int(version))
 
 
-def finished(execution: Execution) -> Finished:
-    """What an execution has come to so far."""
+async def finished(execution: Execution, keeper: Keeper) -> Finished:
+    """What an execution has come to so far; while it runs, without what its events have not kept.
+
+    Raises NotFound or IntegrityMismatch if the result of one that has ended was lost.
+    """
     control = execution.control
     source = execution.playbook.final_step if control.final_started else control.last_step
-    ran = source is not None and source in control.steps
+    said = control.steps[source].result if source in control.steps else {}
+    if source is None or not said:
+        result = None
+    elif control.ended is None and "reference" in said:
+        result = named_result(said)
+    else:
+        result = await keeper.result_of(execution, source)
     return Finished(
         execution_id=control.execution_id,
         status=control.ended or "RUNNING",
-        result=result_of(execution, source) if ran and source is not None else None,
+        result=result,
         error=control.failure,
+        reference=said.get("reference"),
     )
 
 

@@ -12,16 +12,14 @@ import msgspec
 
 from noetl.engine.decide import Report, Suspension
 from noetl.errors import LeaseLost
-from noetl.kernel import canonical
-from noetl.kernel.event import Json, PayloadRef
-from noetl.payloads.store import PayloadStore
+from noetl.kernel.event import Json
 from noetl.ports.leases import Lease, Leases
 from noetl.runtime.driver import Driver, Issued, Origin
-from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.execution import Execution
 from noetl.runtime.worker import Work
 from noetl.tools.authority import Authority
 
-__all__ = ["COMMANDS", "Claim", "ControlPlane", "lease_name"]
+__all__ = ["COMMANDS", "Claim", "ControlPlane", "lease_name", "work_of"]
 
 COMMANDS = "command/"
 LEASE_SECONDS = 120.0
@@ -42,11 +40,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 class ControlPlane:
     """Hands out commands of one driver."""
 
-    def __init__(
-        self, driver: Driver, payloads: PayloadStore, leases: Leases, origin: Origin, *, alone: bool = False
-    ) -> None:
+    def __init__(self, driver: Driver, leases: Leases, origin: Origin, *, alone: bool = False) -> None:
         self._driver = driver
-        self._payloads = payloads
         self._leases = leases
         self._origin = origin
         self._alone = alone
@@ -58,7 +53,7 @@ class ControlPlane:
         if lease is None:
             return None
         execution = await self._state(issued.execution_id)
-        work = _work_of(execution, issued.command_id, self._origin)
+        work = work_of(execution, issued.command_id, self._origin)
         if work is None:
             await self._leases.release(lease)
             return None
@@ -69,13 +64,11 @@ class ControlPlane:
         """The whole result of a step that a command refers to. Raises NotFound, IntegrityMismatch."""
         execution = await self._driver.execution(execution_id)
         state = execution.control.steps.get(step)
-        if state is not None and step in execution.results and state.result.get("reference") == reference:
-            return result_of(execution, step)
-        meta = reference["meta"]
-        ref = PayloadRef(
-            uri=reference["uri"], sha256=meta["sha256"], media_type=meta["content_type"], bytes=meta["bytes"]
-        )
-        return canonical.decode(await self._payloads.fetch(ref))["result"].get("context")
+        known = state.result.get("reference") if state is not None else None
+        # By content: a command that was issued under another tenant's name refers to what it was called then.
+        if known is not None and known["meta"]["sha256"] == reference["meta"]["sha256"]:
+            return await self._driver.keeper.result_of(execution, step)
+        return await self._driver.keeper.whole(reference)  # of a run before the last one
 
     async def renew(self, claim: Claim) -> Lease:
         """Keep the command for longer. Raises LeaseLost."""
@@ -120,7 +113,8 @@ def lease_name(issued: Issued) -> str:
     return f"{COMMANDS}{issued.execution_id}/{issued.command_id}"
 
 
-def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:
+def work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:
+    """A command in flight as a worker needs it; None if it has ended, or waits for something."""
     command = execution.control.commands.get(command_id)
     payload = execution.commands.get(command_id)
     pause = execution.pauses.get(command_id, {})
@@ -150,6 +144,8 @@ def _work_of(execution: Execution, command_id: int, origin: Origin) -> Work | No
         state=pause.get("state"),
         outcome=pause.get("outcome"),
         left=_left(pause),
+        home=execution.home,
+        stage=execution.stages.get(command_id),
     )
 
 

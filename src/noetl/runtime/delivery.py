@@ -60,7 +60,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def missing(self) -> list[tuple[int, PayloadRef]]:
         """Payloads that the delivery does not bring, each with an event that refers to it."""
-        return [said for sha256, said in self.references.items() if sha256 not in self.payloads]
+        return [said for said in self.references.values() if said[1].sha256 not in self.payloads]
 
 
 def buffer_part(directory: Path, *, whole: bool) -> Part:
@@ -156,12 +156,13 @@ def _check_metadata(metadata: Metadata, survey: Survey, owner: Owner, events: in
 
 
 def _check_payloads(payloads: Mapping[str, Path], survey: Survey) -> None:
+    referred = {ref.sha256: (event_id, ref) for event_id, ref in survey.references.values()}
     for sha256, file in payloads.items():
-        if sha256 not in survey.references:
+        if sha256 not in referred:
             if sha256 not in survey.mentions:
                 raise InvalidInput(f"{PAYLOADS}/{sha256} is a payload that no event refers to")
             continue
-        event_id, ref = survey.references[sha256]
+        event_id, ref = referred[sha256]
         size = file.stat().st_size
         if size != ref.bytes:
             raise IntegrityMismatch(

@@ -23,13 +23,12 @@ from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
-from noetl.payloads.store import PayloadStore
 from noetl.playbook.document import Playbook
 from noetl.playbook.templates import Host
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Ledger, Stream
-from noetl.runtime.execution import Execution
-from noetl.runtime.externalize import externalize, externalize_loop, externalize_values
+from noetl.runtime.execution import Execution, pending_of, suspended_of
+from noetl.runtime.keeping import Keeper, ReportBatch
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.requests import Issued, Origin, Request
 from noetl.tools.authority import Authority
@@ -68,7 +67,7 @@ class Driver:
     def __init__(
         self,
         ledger: Ledger,
-        payloads: PayloadStore,
+        keeper: Keeper,
         clock: Clock,
         origin: Origin,
         new_id: Callable[[], int],
@@ -81,7 +80,7 @@ class Driver:
     ) -> None:
         """`on_unsure` gets an execution of which it was not known for a while what had been committed."""
         self._ledger = ledger
-        self._payloads = payloads
+        self.keeper = keeper
         self._clock = clock
         self._origin = origin
         self._new_id = new_id
@@ -95,7 +94,7 @@ class Driver:
         self._lines: weakref.WeakValueDictionary[int, _Line] = weakref.WeakValueDictionary()
         self._documents = Documents(kinds)
         self._stored_at: OrderedDict[str, tuple[PayloadRef, int]] = OrderedDict()
-        self._loader = Loader(ledger, payloads, self._documents, origin.tenant_id)
+        self._loader = Loader(ledger, keeper, self._documents, origin.tenant_id)
 
     async def start(self, request: Request) -> int:
         """Begin an execution and return its id. The same key gives the same execution again."""
@@ -112,7 +111,7 @@ class Driver:
         opening = self._opening(request, playbook, ref, execution_id)
         execution = Execution(stream, playbook, control, request.document, request.file)
         execution.principal = request.principal or self._origin.principal
-        facts = self._first_facts(execution, opening, request.fork)
+        facts = await self._first_facts(execution, opening, request.fork)
         try:
             events = await self._append(execution, facts, expected=0, key=request.key)
         except IdempotencyMismatch:
@@ -129,16 +128,17 @@ class Driver:
         known, now = self._stored_at.get(document), self._clock.now()
         if known is not None and 0 <= now - known[1] < _TRUSTED:
             return known[0]
-        ref = await self._payloads.store(document.encode(), media_type="application/yaml")
+        ref = await self.keeper.payloads.store(document.encode(), media_type="application/yaml")
         self._stored_at[document] = (ref, now)
         while len(self._stored_at) > _KEPT:
             self._stored_at.popitem(last=False)
         return ref
 
-    def _first_facts(self, execution: Execution, opening: Json, fork: Fork | None) -> list[Fact]:
+    async def _first_facts(self, execution: Execution, opening: Json, fork: Fork | None) -> list[Fact]:
         if fork is None:
             return execution.engine.start(execution.control, opening, self._known(execution))
-        execution.results.update(fork.results)
+        adopted = {one.step: one.state for one in fork.steps}
+        await self.keeper.bring(execution, adopted)
         return execution.engine.fork(execution.control, opening, fork, self._known(execution))
 
     async def _started(self, request: Request) -> int | None:
@@ -199,22 +199,32 @@ class Driver:
     async def _decide(self, execution_id: int, reports: Sequence[Report]) -> list[bool]:
         """Decide reports together and commit them as one; says of each whether it was still wanted."""
         taken: list[bool] = []
+        batch = ReportBatch(reports, self.keeper, self._check_current)
 
         def decide(execution: Execution) -> list[Fact]:
             facts: list[Fact] = []
             taken.clear()
-            for report in reports:
+            for place, report in enumerate(reports):
                 command = awaited(execution.control, report)
                 taken.append(command is not None)
                 if command is not None:
                     if command.index is not None and execution.control.ended is None:
                         execution.note_iteration(command.step, command.index, report.result, report.error)
-                    known = self._known(execution, report)
-                    facts += execution.engine.report(execution.control, report, known, offset=len(facts))
+                    elif place in batch.large:
+                        execution.results[command.step] = batch.large[place].value
+                    known, said = self._known(execution, report), batch.said[place]
+                    facts += execution.engine.report(execution.control, said, known, offset=len(facts))
             return facts
 
-        await self._change(execution_id, decide)
+        await self._change(execution_id, decide, prepare=batch.prepare)
         return taken
+
+    async def _check_current(self, execution: Execution) -> None:
+        """Raise VersionConflict if the log has gone on: then somebody else may have reported what is to be replaced."""
+        head = await self._ledger.head(execution.stream)
+        actual = 0 if head is None else head.version
+        if actual != execution.version:
+            raise VersionConflict(execution.stream.stream_id, execution.version, actual)
 
     async def suspend(self, execution_id: int, wait: Suspension) -> int | None:
         """A command waits for a playbook from now on; the id its child shall have, or None if nobody waits for it."""
@@ -287,7 +297,11 @@ class Driver:
         await self._ledger.append([Batch(stream=stream, drafts=[draft])])
 
     async def _change(
-        self, execution_id: int, decide: Callable[[Execution], list[Fact]], principal: str | None = None
+        self,
+        execution_id: int,
+        decide: Callable[[Execution], list[Fact]],
+        principal: str | None = None,
+        prepare: Callable[[Execution], Awaitable[None]] | None = None,
     ) -> bool:
         """Commit what is decided; False if it is nothing. To be called by whoever holds the execution's line.
 
@@ -298,6 +312,8 @@ class Driver:
             execution = await self._current(execution_id)
             committed = False
             try:
+                if prepare is not None:
+                    await prepare(execution)
                 facts = decide(execution)
                 if facts:
                     events = await self._append(execution, facts, expected=execution.version, principal=principal)
@@ -374,11 +390,10 @@ class Driver:
         return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
 
     async def _draft(self, execution: Execution, fact: Fact, principal: str, key: str | None) -> Draft:
-        payload, ref = await self._fitting(execution, fact)
+        payload, ref = await self.keeper.fitting(execution, fact)
         state = execution.control.steps.get(fact.node_name or "")
         if payload is not fact.payload and state is not None and state.result_event == fact.event_id:
             state.result = payload["result"]  # control state keeps what the event keeps
-        command = fact.command_id
         return Draft(
             event_type=fact.event_type,
             tenant_id=self._origin.tenant_id,
@@ -390,7 +405,8 @@ class Driver:
             parent_execution_id=execution.control.parent_execution_id,
             aggregate_type=fact.aggregate_type,
             aggregate_id=fact.aggregate_id,
-            command_id=Ref(-command - 1) if command is not None and command < 0 else command,
+            command_id=_resolved(fact.command_id),
+            stage_id=_resolved(fact.stage_id),
             node_name=fact.node_name,
             status=fact.status,
             attempt=fact.attempt,
@@ -400,27 +416,13 @@ class Driver:
             idempotency_key=key,
         )
 
-    async def _fitting(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
-        """The payload as it fits an event, and where the rest of it is."""
-        if fact.payload_ref is not None or not fact.payload:
-            return fact.payload, fact.payload_ref
-        if fact.event_type == "command.issued":
-            execution.refer_to_results(fact.payload)
-        payload, storage = execution.storable(fact)
-        payload, ref = await externalize_loop(payload, self._payloads, storage)
-        if ref is not None:
-            return payload, ref
-        payload = await externalize_values(payload, self._payloads)
-        return await externalize(payload, fact.large or ("result",), self._payloads, storage)
-
     def _settle(self, execution: Execution, facts: Sequence[Fact], events: Sequence[Envelope]) -> None:
         execution.control.settle({-place - 1: event.event_id for place, event in enumerate(events)})
         execution.version = events[-1].stream_version
         execution.ended = execution.control.ended
         self._on_events(events)
         for fact, event in zip(facts, events, strict=True):
-            if fact.payload_ref is None:  # what was stored before is at hand, and not in the fact
-                execution.remember(event, fact.payload)
+            execution.remember(event, fact.payload)
             command = execution.control.commands.get(event.command_id or 0)
             if event.event_type in _DELIVERED and command is not None:
                 self._on_issued(
@@ -431,15 +433,21 @@ class Driver:
                         kind=command.kind,
                     )
                 )
+        if execution.results:
+            execution.drop_unwanted_results()
 
     def _known(self, execution: Execution, report: Report | None = None) -> Known:
+        loop_results = None
+        if report is not None and (loop_results := execution.loop_results(report)) is not None:
+            step = execution.control.commands[report.command_id].step
+            loop_results.reference = self.keeper.promised(execution, step, loop_results)
         return Known(
             now=format_time(self._clock.now()),
             results=execution.results,
             items=execution.items,
             env=self._env,
             server_url=self._origin.server_url,
-            loop_results=None if report is None else execution.loop_results(report),
+            loop_results=loop_results,
         )
 
     def _opening(self, request: Request, playbook: Playbook, ref: PayloadRef, execution_id: int) -> Json:
@@ -479,19 +487,9 @@ class Driver:
             self._executions.popitem(last=False)
 
 
-def pending_of(execution: Execution) -> list[Issued]:
-    """The commands that somebody should be working on."""
-    control = execution.control
-    return [
-        Issued(execution_id=control.execution_id, command_id=command_id, step=command.step, kind=command.kind)
-        for command_id, command in sorted(control.commands.items())
-        if not command.suspended
-    ]
-
-
-def suspended_of(execution: Execution) -> list[int]:
-    """The commands that wait for a playbook they have called."""
-    return [command_id for command_id, command in sorted(execution.control.commands.items()) if command.suspended]
+def _resolved(place: int | None) -> int | Ref | None:
+    """An id; what is below zero stands for that of a fact of the same decision."""
+    return Ref(-place - 1) if place is not None and place < 0 else place
 
 
 def _catalog_entry(request: Request) -> Json:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noetl.engine.control import Control, LoopState
+from noetl.engine.control import Control, LoopState, StepState
 from noetl.engine.decide import Engine, Report
-from noetl.engine.fact import Fact
+from noetl.engine.reads import Reads
 from noetl.engine.scope import whole_result
 from noetl.kernel.event import Envelope, Json
+from noetl.kernel.names import Home
 from noetl.kernel.seal import Seal, seal_of_payload
 from noetl.kernel.streams import telemetry_stream
 from noetl.kernel.tail import Stream
-from noetl.kernel.vocabulary import TERMINAL_TYPES
 from noetl.playbook.document import Playbook
 from noetl.runtime.iterations import Iterations
+from noetl.runtime.requests import Issued
 from noetl.runtime.storage import Storage, storage_of
+from noetl.settings import Place
 
-__all__ = ["Execution", "result_of"]
+__all__ = ["Execution", "pending_of", "suspended_of"]
 
-_USUAL = Storage()
-
-_WITH_RESULT = frozenset({"call.done", "call.error", "loop.done", "step.adopted"})
+_ENGINE_MADE = frozenset({"call.done", "loop.done"})
 
 
 class Execution:
@@ -42,15 +43,29 @@ class Execution:
         """How it has ended, once that is durable; control state says so while it is being written."""
         self.principal = ""
         self.commands: dict[int, Json] = {}
+        self.stages: dict[int, Json] = {}
+        """What the data stages in flight were opened with, by the command that each of them is."""
         self.pauses: dict[int, Json] = {}
         self.items: dict[str, Sequence[Any]] = {}
         self.iterations: dict[str, Iterations] = {}
         self.results: dict[str, Any] = {}
+        """Whole results, by step, that the engine asks for and control state does not have."""
         self._storage: dict[str, Storage] = {}
         self.cascaded = False
         """It was cancelled together with all it has called, and will have called."""
         self.sealed: Seal | None = None
         """What its own stream vouches for of its telemetry."""
+
+    @functools.cached_property
+    def home(self) -> Home:
+        """Where it lives: what it keeps is named by that. One that does not say lives where settings say nothing."""
+        said, usual = self.control.home, Place()
+        return Home(
+            env=said.get("env") or usual.env,
+            region=said.get("region") or usual.region,
+            cell=said.get("cell") or usual.cell,
+            root=self.control.root_execution_id,
+        )
 
     def remember(self, event: Envelope, payload: Json) -> None:
         """Keep at hand what an event brought; `payload` is whole, whatever of it was stored elsewhere."""
@@ -58,12 +73,15 @@ class Execution:
         match event.event_type:
             case "command.issued":
                 self.commands[event.event_id] = payload
+            case "stage.opened":
+                self.stages[command] = {**payload, "stage_id": event.event_id}
             case "command.suspended":
                 self.pauses[command] = payload
             case "command.resumed":
                 self.pauses[command] = {**self.pauses.get(command, {}), **payload}
             case "command.completed" | "command.failed" | "command.cancelled":
                 self.commands.pop(command, None)
+                self.stages.pop(command, None)
                 self.pauses.pop(command, None)
             case "loop.opened":
                 self.items[step] = payload.get("items", [])
@@ -75,8 +93,8 @@ class Execution:
             case "loop.done":
                 self.items.pop(step, None)
                 self.iterations.pop(step, None)
-        if event.event_type in _WITH_RESULT and event.payload_ref is not None:
-            self.results[step] = payload["result"].get("context")
+        if event.event_type in _ENGINE_MADE and event.payload_ref is not None and "reference" not in payload["result"]:
+            self.results[step] = payload["result"].get("context")  # the engine has made it, and it is still whole
 
     def _note_seal(self, event: Envelope, payload: Json) -> None:
         seal = seal_of_payload(event.event_type, payload, event.event_id)
@@ -96,6 +114,12 @@ class Execution:
         if "sender" in context:
             self._refer(context["sender"]["step"], context["sender"])
 
+    def refer_to_input(self, opened: Json) -> None:
+        """Have a data stage name the result that it runs over, where that is kept elsewhere."""
+        found = opened.get("source", {}).get("input")
+        if isinstance(found, dict) and "step" in found:
+            found["ref"] = self.control.steps[found["step"]].result["reference"]
+
     def _refer(self, step: str, said: Json) -> None:
         state = self.control.steps[step]
         if "reference" in state.result:
@@ -104,27 +128,38 @@ class Execution:
         elif "value" not in said:
             said["value"] = whole_result(state, state.result.get("context"))
 
-    def storable(self, fact: Fact) -> tuple[Json, Storage]:
-        """What is to be recorded of a fact, and how its result is kept."""
-        result = fact.payload.get("result")
-        if not isinstance(result, dict) or "reference" in result:
-            return fact.payload, _USUAL
-        if fact.event_type in TERMINAL_TYPES:
-            return self._with_stored_result(fact.payload), _USUAL
-        return fact.payload, self._storage_of(fact.node_name or "")
-
-    def _with_stored_result(self, ending: Json) -> Json:
-        """The end refers to a result that was stored in the same decision, and does not repeat it."""
+    def with_stored_result(self, ending: Json) -> Json:
+        """The end has its result as the event of the step has it, which may have been stored in the same decision."""
         state = self.control.steps.get(self.playbook.final_step or self.control.last_step or "")
-        if state is None or "reference" not in state.result:
-            return ending
-        return {**ending, "result": state.result}
+        return ending if state is None else {**ending, "result": state.result}
 
-    def _storage_of(self, step: str) -> Storage:
+    def storage_of(self, step: str) -> Storage:
+        """How the result of a step is kept."""
         if step not in self._storage:
             names = {**self.control.workload, **self.control.ctx}
             self._storage[step] = storage_of(self.playbook, self.playbook.steps[step], names)
         return self._storage[step]
+
+    @functools.cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.playbook)
+
+    def wanted_results(self, steps: Mapping[str, StepState]) -> list[str]:
+        """Those of the steps whose results are kept elsewhere, will be asked for by the engine, and are not at hand."""
+        return [name for name, state in steps.items() if name not in self.results and self._is_wanted(name, state)]
+
+    def drop_unwanted_results(self) -> None:
+        """Let go of results that nobody but workers will ask for: they fetch them from where they are kept."""
+        if self.ended is not None:
+            self.results.clear()
+        steps = self.control.steps
+        for name in [name for name in self.results if not self._is_wanted(name, steps.get(name))]:
+            del self.results[name]
+
+    def _is_wanted(self, step: str, state: StepState | None) -> bool:
+        if state is None or state.state != "ended" or "reference" not in state.result:
+            return False
+        return self._reads.more_than(step, state.result)
 
     def loop_results(self, report: Report) -> Iterations | None:
         """The results of the loop that may end with this report."""
@@ -137,11 +172,19 @@ class Execution:
         return self.iterations[command.step]
 
 
-def result_of(execution: Execution, step: str) -> Any:
-    """The whole result of a step that has ended."""
-    state = execution.control.steps[step]
-    value = execution.results[step] if "reference" in state.result else state.result.get("context")
-    return whole_result(state, value)
+def pending_of(execution: Execution) -> list[Issued]:
+    """The commands that somebody should be working on."""
+    control = execution.control
+    return [
+        Issued(execution_id=control.execution_id, command_id=command_id, step=command.step, kind=command.kind)
+        for command_id, command in sorted(control.commands.items())
+        if not command.suspended
+    ]
+
+
+def suspended_of(execution: Execution) -> list[int]:
+    """The commands that wait for a playbook they have called."""
+    return [command_id for command_id, command in sorted(execution.control.commands.items()) if command.suspended]
 
 
 def _may_be_last(control: Control, loop: LoopState, report: Report) -> bool:

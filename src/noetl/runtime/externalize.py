@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -10,14 +9,13 @@ import msgspec
 from noetl.kernel import canonical
 from noetl.kernel.event import MAX_VALUE_BYTES, Json, PayloadRef
 from noetl.payloads.store import PayloadStore
-from noetl.runtime.iterations import Iterations
-from noetl.runtime.storage import INLINE_BYTES, Storage
+from noetl.runtime.storage import INLINE_BYTES
 
 __all__ = [
     "REFERENCE",
     "VALUES",
+    "VALUES_BYTES",
     "externalize",
-    "externalize_loop",
     "externalize_values",
     "resolve_values",
 ]
@@ -25,63 +23,22 @@ __all__ = [
 REFERENCE = "$ref"
 VALUES = ("set", "ctx", "workload")
 """Parts of a payload whose values are stored one by one, each where it is too large."""
-_VALUES_BYTES = 32 * 1024
+VALUES_BYTES = 32 * 1024
 _LOOKS = f'"{REFERENCE}":'.encode()
 _MOST_REFERENCES = 64
-_MOST_SHOWN = 4
-_USUAL = Storage()
 
 
-async def externalize(
-    payload: Json, large: tuple[str, ...], store: PayloadStore, storage: Storage = _USUAL
-) -> tuple[Json, PayloadRef | None]:
+async def externalize(payload: Json, large: tuple[str, ...], store: PayloadStore) -> tuple[Json, PayloadRef | None]:
     """The payload as it fits an event, and where the rest is, if there is any rest.
 
     Only keys named in `large` may move. They move together into one JSON object, so one reference per
-    event is enough. A result also moves when it is larger than `storage` allows.
+    event is enough. A result is not among them: it has an object of its own, in a place of its own.
     """
     movable = {name: payload[name] for name in large if name in payload}
-    if not movable or (len(canonical.encode(payload)) <= INLINE_BYTES and _stays(movable.get("result"), storage)):
+    if not movable or len(canonical.encode(payload)) <= INLINE_BYTES:
         return payload, None
-    data = canonical.encode(movable)
-    ref = await store.store(data, media_type="application/json")
-    kept = {name: value for name, value in payload.items() if name not in movable}
-    if "result" in movable:
-        kept["result"] = storage.left(movable["result"], ref)
-    return kept, ref
-
-
-def _stays(result: Json | None, storage: Storage) -> bool:
-    if result is None or storage.limit >= INLINE_BYTES or "context" not in result:
-        return True
-    return 0 < len(canonical.encode(result["context"])) <= storage.limit
-
-
-async def externalize_loop(
-    payload: Json, store: PayloadStore, storage: Storage = _USUAL
-) -> tuple[Json, PayloadRef | None]:
-    """The same for a payload with the results of a loop, which are copied from where they wait, not through memory."""
-    result = payload.get("result")
-    context = result.get("context") if isinstance(result, dict) else None
-    results = context.get("results") if isinstance(context, dict) else None
-    if result is None or context is None or not isinstance(results, Iterations):
-        return payload, None
-    if results.bytes <= min(_VALUES_BYTES, storage.limit):
-        return {**payload, "result": {**result, "context": {**context, "results": list(results)}}}, None
-    if results.stored is None:
-        results.stored = await store.store(_whole_loop(result, context, results), media_type="application/json")
-    at_hand = {**context, "results": results[:_MOST_SHOWN]}
-    return {**payload, "result": storage.left({**result, "context": at_hand}, results.stored)}, results.stored
-
-
-async def _whole_loop(result: Json, context: Json, results: Iterations) -> AsyncIterator[bytes]:
-    """The canonical JSON of the whole result, put together around its list."""
-    around = canonical.encode({"result": {**result, "context": {**context, "results": []}}})
-    before, empty, after = around.partition(b'"results":[]')
-    yield before + empty[:-1]
-    async for chunk in results.encoded():
-        yield chunk
-    yield b"]" + after
+    ref = await store.store(canonical.encode(movable), media_type="application/json")
+    return {name: value for name, value in payload.items() if name not in movable}, ref
 
 
 async def externalize_values(payload: Json, store: PayloadStore) -> Json:
@@ -117,7 +74,7 @@ async def _lightened(values: Json, store: PayloadStore) -> Json:
     total = sum(map(len, encoded.values()))
     kept = dict(values)
     for name, data in sorted(encoded.items(), key=lambda item: -len(item[1])):
-        if len(data) > MAX_VALUE_BYTES or total > _VALUES_BYTES or _LOOKS in data:
+        if len(data) > MAX_VALUE_BYTES or total > VALUES_BYTES or _LOOKS in data:
             kept[name] = await _reference(data, store)
             total -= len(data)
     return kept
@@ -125,7 +82,7 @@ async def _lightened(values: Json, store: PayloadStore) -> Json:
 
 def _is_many(ctx: Json) -> bool:
     """A fork starts with all that its source has gathered: more than has room in an event, even as references."""
-    return ctx.keys() == {REFERENCE} or (len(ctx) > _MOST_REFERENCES and len(canonical.encode(ctx)) > _VALUES_BYTES)
+    return ctx.keys() == {REFERENCE} or (len(ctx) > _MOST_REFERENCES and len(canonical.encode(ctx)) > VALUES_BYTES)
 
 
 async def _reference(data: bytes, store: PayloadStore) -> Json:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 import msgspec
 
 from noetl.engine.fork import Adopted, Fork, Harvest, is_entry
 from noetl.engine.routing import Graph
 from noetl.errors import InvalidInput
-from noetl.kernel import canonical
 from noetl.kernel.event import Envelope, Json
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.tail import Stream
@@ -74,7 +72,6 @@ class Forks:
             fork,
             ctx={**fork.ctx, **_seeds(retry.workload)},
             workload=_own_ctx(workload, retry.workload),
-            results=await self._large(source, fork.steps),
         )
         return _request(source, retry, fork, workload, said)
 
@@ -113,19 +110,6 @@ class Forks:
             for item in page:
                 yield item.event
             version = page[-1].event.stream_version
-
-    async def _large(self, source: Execution, adopted: tuple[Adopted, ...]) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
-        for one in adopted:
-            if one.payload_ref is None:
-                continue
-            now = source.control.steps.get(one.step)
-            if now is not None and now.result_event == one.state.result_event and one.step in source.results:
-                found[one.step] = source.results[one.step]
-            else:
-                stored = canonical.decode(await self._payloads.fetch(one.payload_ref))
-                found[one.step] = stored["result"].get("context")
-        return found
 
 
 def _document(source: Execution, repaired: Repaired | None) -> Playbook:

@@ -15,6 +15,7 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,10 +31,12 @@ from noetl.errors import (
 )
 from noetl.kernel import canonical
 from noetl.kernel.chain import StreamHead
-from noetl.kernel.event import Draft, Envelope, Json
+from noetl.kernel.event import Draft, Envelope, Json, PayloadRef
+from noetl.kernel.names import ResultCoordinates
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream, is_dense
 from noetl.payloads.blocking import PIECE_BYTES, in_thread, storage_errors
+from noetl.payloads.results import ResultStore
 from noetl.payloads.store import PayloadStore
 from noetl.ports.ledger import Stream
 from noetl.runtime.delivery import Examined, Owner, Part, examine, owner_of
@@ -212,15 +215,27 @@ class Ingest:
 
     async def _heal(self, request: _Request) -> None:
         store = self._store(request)
-        for sha256, file in request.examined.payloads.items():
-            said = request.examined.references.get(sha256)
-            if said is not None and not await store.exists(said[1]):
-                await _store(store, sha256, file)
+        for _, ref in request.examined.references.values():
+            file = request.examined.payloads.get(ref.sha256)
+            if file is None or await store.exists(ref):
+                continue
+            if ref.key is None:
+                await _store(store, ref.sha256, file)
+            else:
+                await self._results(request).adopt(ref, partial(_chunks, file), replace=True)
 
     async def _write(self, request: _Request) -> int:
         store, examined = self._store(request), request.examined
+        results = [ref for _, ref in examined.references.values() if ref.key is not None]
+        alone = {ref.sha256 for ref in results} - {
+            ref.sha256 for _, ref in examined.references.values() if ref.key is None
+        }
         for sha256, file in examined.payloads.items():
-            await _store(store, sha256, file)
+            if sha256 not in alone:
+                await _store(store, sha256, file)
+        for ref in results:
+            if ref.sha256 in examined.payloads:
+                await self._keep_result(request, ref, examined.payloads[ref.sha256])
         try:
             async with self._held(request):
                 adopted = await self._embedded.ledger.adopt(_events_of(request))
@@ -265,6 +280,22 @@ class Ingest:
 
     def _store(self, request: _Request) -> PayloadStore:
         return self._embedded.payloads.of_tenant(request.origin.tenant_id)
+
+    def _results(self, request: _Request) -> ResultStore:
+        return self._embedded.results.of_tenant(request.origin.tenant_id)
+
+    async def _keep_result(self, request: _Request, ref: PayloadRef, file: Path) -> None:
+        """Store a result where its reference says. Bytes of nobody are replaced, those of an execution are not."""
+        results = self._results(request)
+        if await results.adopt(ref, partial(_chunks, file)):
+            return
+        owner = execution_stream(ResultCoordinates.parse(ref.uri).execution_id)
+        if await self._embedded.ledger.head(Stream(request.origin.tenant_id, owner)) is not None:
+            raise Conflict(
+                f"there is another result at '{ref.uri}' (object '{ref.key}')",
+                hint="this server has another history; compare them with noetl export and noetl diff",
+            )
+        await results.adopt(ref, partial(_chunks, file), replace=True)
 
     async def _record(self, request: _Request, state: str, error: str | None = None) -> None:
         """Write down a state of the request, unless it is written down."""

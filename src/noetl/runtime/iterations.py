@@ -14,6 +14,7 @@ from typing import IO, Any, overload
 from noetl.engine.scope import LazyResults
 from noetl.kernel import canonical
 from noetl.kernel.event import PayloadRef
+from noetl.kernel.lazy import plain
 
 __all__ = ["Iterations"]
 
@@ -42,7 +43,7 @@ class Iterations(LazyResults):
 
             self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  # closed with this object
             weakref.finalize(self, self._file.close)
-        data = canonical.encode(value)
+        data = canonical.encode(plain(value))
         while len(self._places) <= index:
             self._places.append(_ABSENT)
             self._lengths.append(0)
@@ -74,8 +75,17 @@ class Iterations(LazyResults):
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    def beginning(self, size: int) -> bytes:
+        """The first so many bytes, or a few more, of the inside of that list."""
+        taken = bytearray()
+        for data in self._encoded():
+            taken += b"," + data if taken else data
+            if len(taken) >= size:
+                break
+        return bytes(taken)
+
     async def encoded(self) -> AsyncIterator[bytes]:
-        """The results as the inside of one JSON list, in chunks."""
+        """All results as the inside of one JSON list, in chunks."""
         chunk = bytearray()
         for number, data in enumerate(self._encoded()):
             if number:

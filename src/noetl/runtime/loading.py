@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from noetl.playbook.parse import load
 from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.execution import Execution
 from noetl.runtime.externalize import VALUES, resolve_values
+from noetl.runtime.keeping import Keeper
 
 __all__ = ["Documents", "Loader", "with_values"]
 
@@ -48,59 +49,133 @@ class Documents:
 class Loader:
     """Reads executions from their own streams."""
 
-    def __init__(self, ledger: Ledger, payloads: PayloadStore, documents: Documents, tenant_id: str) -> None:
+    def __init__(self, ledger: Ledger, keeper: Keeper, documents: Documents, tenant_id: str) -> None:
         self._ledger = ledger
-        self._payloads = payloads
+        self._keeper = keeper
         self._documents = documents
         self._tenant_id = tenant_id
 
     async def load(self, execution_id: int) -> Execution:
-        """The execution as the log has it now. Raises NotFound."""
+        """The execution as the log has it now. Raises NotFound.
+
+        Of what is kept outside of the log only that is read which is going to be asked for.
+        """
         stream = Stream(self._tenant_id, execution_stream(execution_id))
         control = Control(execution_id=execution_id)
         execution: Execution | None = None
+        rest = _Rest()
         version = 0
         while page := await self._ledger.read(stream, after_version=version, limit=_PAGE):
             for item in page:
-                event = await with_values(item.event, self._payloads)
+                event = await with_values(item.event, self._keeper.payloads)
                 apply(control, event)
                 if execution is None:
                     execution = await self._opened(stream, control, event)
-                await self._take(execution, event)
+                rest.note(event, execution)
+                execution.remember(event, event.payload)
             version = page[-1].event.stream_version
         if execution is None:
             raise NotFound(f"there is no execution {execution_id}", hint="noetl list shows the ones there are")
         execution.version = version
         execution.ended = control.ended
+        await self._complete(execution, rest)
         return execution
+
+    async def stored_at(self, execution_id: int, uri: str) -> PayloadRef | None:
+        """The object that an event of the execution refers to under this name; None if none does."""
+        stream = Stream(self._tenant_id, execution_stream(execution_id))
+        version = 0
+        while page := await self._ledger.read(stream, after_version=version, limit=_PAGE):
+            for item in page:
+                ref = item.event.payload_ref
+                if ref is not None and ref.uri == uri:
+                    return ref
+            version = page[-1].event.stream_version
+        return None
 
     async def _opened(self, stream: Stream, control: Control, event: Envelope) -> Execution:
         said = event.payload.get("document", {})
         digest = said.get("sha256", "")
         uri = f"noetl://{event.tenant_id}/{event.project_id}/payloads/sha256/{digest}"
         ref = PayloadRef(uri=uri, sha256=digest, media_type="application/yaml", bytes=said.get("bytes", 0))
-        text = (await self._payloads.fetch(ref)).decode()
+        text = (await self._keeper.payloads.fetch(ref)).decode()
         playbook = self._documents.playbook(text, said.get("file", "<document>"), said.get("entry"))
         execution = Execution(stream, playbook, control, text, said.get("file", playbook.path))
         execution.principal = event.principal
         return execution
 
-    async def _take(self, execution: Execution, event: Envelope) -> None:
-        payload = await self._whole(event)
-        issued = execution.commands.get(event.command_id or 0, {})
-        if event.event_type in ("call.done", "call.error") and "loop_index" in issued:
-            error = payload.get("error") if event.event_type == "call.error" else None
-            execution.note_iteration(
-                event.node_name or "", issued["loop_index"], payload["result"].get("context"), error
-            )
-        execution.remember(event, payload)
+    async def _complete(self, execution: Execution, rest: _Rest) -> None:
+        """Bring what is in flight: commands, pauses, collections of loops and the results they have so far."""
+        for command, refs in rest.commands.items():
+            if command in execution.commands:
+                execution.commands[command] = await self._with(execution.commands[command], refs)
+        for command, refs in rest.stages.items():
+            if command in execution.stages:
+                execution.stages[command] = await self._with(execution.stages[command], refs)
+        for command, refs in rest.pauses.items():
+            if command in execution.pauses:
+                execution.pauses[command] = await self._with(execution.pauses[command], refs)
+        for step, refs in rest.items.items():
+            execution.items[step] = (await self._with({}, refs))["items"]
+        for step, references in rest.iterations.items():
+            for index, reference in references.items():
+                execution.note_iteration(step, index, await self._keeper.whole(reference), None)
+        if execution.ended is None:
+            await self._keeper.bring(execution)
 
-    async def _whole(self, event: Envelope) -> Json:
-        """The payload with what was stored outside of the event."""
-        if event.payload_ref is None or event.payload_ref.media_type != "application/json":
-            return event.payload
-        stored = canonical.decode(await self._payloads.fetch(event.payload_ref))
-        return {**event.payload, **stored}
+    async def _with(self, payload: Json, refs: Sequence[PayloadRef]) -> Json:
+        for ref in refs:
+            payload = {**payload, **canonical.decode(await self._keeper.payloads.fetch(ref))}
+        return payload
+
+
+class _Rest:
+    """Where the rest of those events is that may be needed whole when the last of them has been seen."""
+
+    def __init__(self) -> None:
+        self.commands: dict[int, list[PayloadRef]] = {}
+        self.stages: dict[int, list[PayloadRef]] = {}
+        self.pauses: dict[int, list[PayloadRef]] = {}
+        self.items: dict[str, list[PayloadRef]] = {}
+        self.iterations: dict[str, dict[int, Json]] = {}
+
+    def note(self, event: Envelope, execution: Execution) -> None:
+        """Take an event into account, before the execution remembers it."""
+        step, command = event.node_name or "", event.command_id or 0
+        refs = [] if event.payload_ref is None else [event.payload_ref]
+        match event.event_type:
+            case "command.issued" if refs:
+                self.commands[event.event_id] = refs
+            case "stage.opened" if refs:
+                self.stages[command] = refs
+            case "command.suspended":
+                self.pauses[command] = refs
+            case "command.resumed":
+                self.pauses.setdefault(command, []).extend(refs)
+            case "command.completed" | "command.failed" | "command.cancelled":
+                self.commands.pop(command, None)
+                self.pauses.pop(command, None)
+            case "loop.opened":
+                self.iterations[step] = {}
+                if refs:
+                    self.items[step] = refs
+            case "loop.done":
+                self.items.pop(step, None)
+                self.iterations.pop(step, None)
+            case "call.done" | "call.error":
+                self._note_iteration(event, step, execution)
+
+    def _note_iteration(self, event: Envelope, step: str, execution: Execution) -> None:
+        index = execution.commands.get(event.command_id or 0, {}).get("loop_index")
+        if index is None:
+            return
+        result = event.payload["result"]
+        if event.event_type == "call.error":
+            execution.note_iteration(step, index, None, event.payload.get("error"))
+        elif "reference" in result:
+            self.iterations.setdefault(step, {})[index] = result["reference"]
+        else:
+            execution.note_iteration(step, index, result.get("context"), None)
 
 
 async def with_values(event: Envelope, payloads: PayloadStore) -> Envelope:

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import failure
 from noetl.errors import Corruption, LeaseLost, NotFound
+from noetl.kernel.event import Json
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
@@ -18,6 +20,9 @@ from noetl.runtime.driver import Issued
 from noetl.runtime.inputs import with_results
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from noetl.runtime.stages.stages import Stages
 
 __all__ = ["Pool"]
 
@@ -39,7 +44,10 @@ class Pool:
         *,
         on_done: Callable[[int, bool], Awaitable[None]],
         on_fault: OnFault,
+        stages: Callable[[], Stages] | None = None,
     ) -> None:
+        """`stages` gives what keeps data stages, when there is one; without it there are none."""
+        self._stages = stages
         self._control = control
         self._worker = worker
         self._telemetry = telemetry
@@ -177,18 +185,31 @@ class Pool:
             self._idle.set()
 
     async def _run(self, issued: Issued) -> tuple[Claim | None, Report | Suspension | None]:
-        """What came of a command. The slot is free again before that is written down."""
+        """What came of a command. The slot is free again before that is written down.
+
+        Keeping a data stage takes no slot: it has slots of its own, and its rows may call playbooks that need one.
+        """
         metrics.shift("noetl_worker_slots_busy", 1)
+        is_holding = True
+
+        def let_go() -> None:
+            nonlocal is_holding
+            if is_holding:
+                is_holding = False
+                metrics.shift("noetl_worker_slots_busy", -1)
+                self._free += 1
+                self._begin()
+
         try:
             claim = await self._control.claim(issued, self._worker_id)
             if claim is None:
                 return None, None
             self._claims[issued] = claim
+            if claim.work.stage is not None:
+                let_go()
             return claim, await self._said(claim)
         finally:
-            metrics.shift("noetl_worker_slots_busy", -1)
-            self._free += 1
-            self._begin()
+            let_go()
 
     async def _report(self, claim: Claim, said: Report | Suspension) -> None:
         issued = claim.issued
@@ -200,15 +221,30 @@ class Pool:
         await self._on_done(issued.execution_id, taken)
 
     async def _said(self, claim: Claim) -> Report | Suspension:
+        if claim.work.stage is not None and self._stages is not None:
+            return await self._stage(claim, self._stages())
         if claim.ended:
             error = failure("CANCELLED", "the execution had ended before this was begun")
             return Report(command_id=claim.issued.command_id, error=error)
         try:
             work = await with_results(claim.work, self._control.result)
         except (NotFound, Corruption) as problem:
-            error = failure("REFERENCE_NOT_AVAILABLE", str(problem), kind="missing_reference", retryable=True)
-            return Report(command_id=claim.issued.command_id, error=error)
+            return Report(command_id=claim.issued.command_id, error=_missing(problem))
         return await self._worker.run(work, lambda: format_time(self._clock.now()))
+
+    async def _stage(self, claim: Claim, stages: Stages) -> Report:
+        """What came of a data stage. Also one that cannot be run has to be closed by whoever keeps it."""
+        if claim.ended:
+            return await stages.run(claim.work, is_over=True)
+        try:
+            work = await with_results(claim.work, self._control.result)
+        except (NotFound, Corruption) as problem:
+            return await stages.run(claim.work, refusal=_missing(problem))
+        return await stages.run(work)
+
+
+def _missing(problem: Exception) -> Json:
+    return failure("REFERENCE_NOT_AVAILABLE", str(problem), kind="missing_reference", retryable=True)
 
 
 def _outcome(said: Report | Suspension) -> str:

@@ -1,4 +1,4 @@
-"""Which payloads an event refers to, wherever in it the references stand."""
+"""Which payloads and results an event refers to, wherever in it the references stand."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ import msgspec
 
 from noetl.errors import InvalidEvent, InvalidName
 from noetl.kernel.event import Envelope, Json, PayloadRef
-from noetl.kernel.names import PayloadName, parse
+from noetl.kernel.names import PayloadName, ResultName, parse
+from noetl.payloads.routes import routed, split_route
 from noetl.runtime.externalize import REFERENCE, VALUES
+from noetl.runtime.storage import payload_ref_of
 
-__all__ = ["document_of", "mentions_of", "references_of", "with_references"]
+__all__ = ["document_of", "mentions_of", "object_of", "references_of", "with_references"]
 
-Rename = Callable[[PayloadName], PayloadName]
+Name = PayloadName | ResultName
+RootOf = Callable[[int], int | None]
 
 _SCHEME = "noetl://"
 
 
 def references_of(event: Envelope) -> Iterator[PayloadRef]:
-    """Every object of the payload store that the event cannot be understood without.
+    """Every object of the store that the event cannot be understood without.
 
     Raises InvalidEvent for a reference that cannot be read.
     """
@@ -34,10 +37,17 @@ def references_of(event: Envelope) -> Iterator[PayloadRef]:
             yield from _in_store(_read(event, f"payload.{group}", value))
     said = _result_reference(event.payload)
     if said is not None:
-        meta = said.get("meta") or {}
-        fields = {"uri": said.get("uri"), "sha256": meta.get("sha256"), "bytes": meta.get("bytes"),
-                  "media_type": meta.get("content_type")}  # fmt: skip
-        yield from _in_store(_read(event, "payload.result.reference", fields))
+        try:
+            ref = payload_ref_of(said)
+        except (msgspec.ValidationError, KeyError, TypeError) as error:
+            reason = f"not a reference: {error}"
+            raise InvalidEvent("payload.result.reference", reason, event_id=event.event_id) from None
+        yield from _in_store(ref)
+
+
+def object_of(ref: PayloadRef) -> str:
+    """What tells the objects of one tenant apart: results have a key of their own, all else is its digest."""
+    return ref.key or ref.sha256
 
 
 def document_of(event: Envelope) -> PayloadRef | None:
@@ -61,19 +71,34 @@ def mentions_of(event: Envelope) -> Iterator[PayloadName]:
             yield name
 
 
-def with_references(event: Envelope, rename: Rename) -> Envelope:
-    """The same event with every payload of its tenant that it names under a new name."""
+def with_references(event: Envelope, tenant: str, root_of: RootOf = lambda _: None) -> Envelope:
+    """The same event with every payload and result of its tenant that it names under another tenant's name.
+
+    `root_of` knows the root of an execution's family, which decides where its results are.
+    """
 
     def renamed(text: str) -> str:
-        name = _payload_name(text)
-        return text if name is None or name.tenant != event.tenant_id else str(rename(name))
+        name = _name(text)
+        if name is None or _tenant_of(name) != event.tenant_id:
+            return text
+        if isinstance(name, PayloadName):
+            return str(msgspec.structs.replace(name, tenant=tenant))
+        return msgspec.structs.replace(name.coordinates, tenant=tenant).logical_uri()
+
+    def key_renamed(uri: str, key: str) -> str:
+        name = _name(uri)
+        if not isinstance(name, ResultName) or _tenant_of(name) != event.tenant_id:
+            return key
+        route, own = split_route(key)
+        place = msgspec.structs.replace(name.coordinates, tenant=tenant)
+        beside = place.key_beside(own, root_of(place.execution_id))
+        return beside if route is None else routed(route, beside)
 
     ref = event.payload_ref
-    return msgspec.structs.replace(
-        event,
-        payload=_renamed(event.payload, renamed),
-        payload_ref=None if ref is None else msgspec.structs.replace(ref, uri=renamed(ref.uri)),
-    )
+    if ref is not None:
+        key = None if ref.key is None else key_renamed(ref.uri, ref.key)
+        ref = msgspec.structs.replace(ref, uri=renamed(ref.uri), key=key)
+    return msgspec.structs.replace(event, payload=_renamed(event.payload, renamed, key_renamed), payload_ref=ref)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -84,18 +109,21 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _renamed(value: Any, renamed: Callable[[str], str]) -> Any:
+def _renamed(value: Any, renamed: Callable[[str], str], key_renamed: Callable[[str, str], str]) -> Any:
     if isinstance(value, str):
         return renamed(value)
     if isinstance(value, dict):
-        return {name: _renamed(item, renamed) for name, item in value.items()}
-    return [_renamed(item, renamed) for item in value] if isinstance(value, list) else value
+        moved = {name: _renamed(item, renamed, key_renamed) for name, item in value.items()}
+        if value.get("kind") == "result_ref" and isinstance(value.get("key"), str):
+            moved["key"] = key_renamed(str(value.get("uri")), value["key"])
+        return moved
+    return [_renamed(item, renamed, key_renamed) for item in value] if isinstance(value, list) else value
 
 
 def _result_reference(payload: Json) -> Json | None:
     result = payload.get("result")
     said = result.get("reference") if isinstance(result, dict) else None
-    return said if isinstance(said, dict) and _payload_name(said.get("uri")) is not None else None
+    return said if isinstance(said, dict) and _name(said.get("uri")) is not None else None
 
 
 def _values(value: Any) -> Iterator[Any]:
@@ -118,16 +146,26 @@ def _read(event: Envelope, field: str, value: Any) -> PayloadRef:
 
 
 def _in_store(ref: PayloadRef) -> Iterator[PayloadRef]:
-    if _payload_name(ref.uri) is not None:
+    name = _name(ref.uri)
+    if isinstance(name, PayloadName) or (name is not None and ref.key is not None):
         yield ref
 
 
 def _payload_name(uri: Any) -> PayloadName | None:
-    """The payload that a URI names, or None for one that is kept elsewhere."""
+    name = _name(uri)
+    return name if isinstance(name, PayloadName) else None
+
+
+def _name(uri: Any) -> Name | None:
+    """The payload or result that a URI names, or None for one that is kept elsewhere."""
     if not isinstance(uri, str) or not uri.startswith(_SCHEME):
         return None  # of the many texts of an event, few are names
     try:
         name = parse(uri)
     except InvalidName:
         return None
-    return name if isinstance(name, PayloadName) else None
+    return name if isinstance(name, PayloadName | ResultName) else None
+
+
+def _tenant_of(name: Name) -> str:
+    return name.tenant if isinstance(name, PayloadName) else name.coordinates.tenant

@@ -7,7 +7,6 @@ import msgspec
 from noetl.kernel.chain import extend, genesis
 from noetl.kernel.event import Envelope, checksum_of, record_of
 from noetl.kernel.merkle import Merkle
-from noetl.kernel.names import PayloadName
 from noetl.kernel.seal import seal_in
 from noetl.kernel.streams import is_dense
 from noetl.runtime.references import with_references
@@ -27,11 +26,16 @@ class Restamper:
         self._organization_id = organization_id
         self._chains: dict[str, str] = {}
         self._trees: dict[str, Merkle] = {}
+        self._roots: dict[int, int | None] = {}
 
     def convert(self, event: Envelope) -> Envelope:
         """The next event, as the other tenant's. They must come in order, from the first of each stream."""
+        if event.event_type == "playbook.initialized" and event.execution_id is not None:
+            self._roots[event.execution_id] = event.payload.get("root_execution_id")
         moved = msgspec.structs.replace(
-            with_references(event, self._renamed), tenant_id=self._tenant_id, organization_id=self._organization_id
+            with_references(event, self._tenant_id, self._roots.get),
+            tenant_id=self._tenant_id,
+            organization_id=self._organization_id,
         )
         moved = self._sealing(moved)
         checksum = checksum_of(record_of(moved))
@@ -42,9 +46,6 @@ class Restamper:
         else:
             self._trees.setdefault(moved.stream_id, Merkle()).add(checksum)
         return msgspec.structs.replace(moved, envelope_checksum=checksum, chain_hash=chain_hash)
-
-    def _renamed(self, name: PayloadName) -> PayloadName:
-        return msgspec.structs.replace(name, tenant=self._tenant_id)
 
     def _sealing(self, event: Envelope) -> Envelope:
         """A seal is over checksums, which are others now."""

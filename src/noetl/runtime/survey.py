@@ -11,12 +11,13 @@ from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, PayloadRef
 from noetl.kernel.fold import State, apply, new_state
 from noetl.kernel.fold.rows import CommandRow, ExecutionRow
-from noetl.kernel.names import PayloadName
+from noetl.kernel.names import PayloadName, ResultCoordinates
 from noetl.kernel.stamp import adopt
 from noetl.kernel.streams import category_of, root_of
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import UpcasterRegistry
-from noetl.runtime.references import mentions_of, references_of
+from noetl.payloads.routes import split_route
+from noetl.runtime.references import mentions_of, object_of, references_of
 
 __all__ = ["Survey"]
 
@@ -32,6 +33,8 @@ class Survey:
         self._states: dict[Stream, State] = {}
         self.heads: dict[Stream, StreamHead | None] = {}
         self.references: dict[str, tuple[int, PayloadRef]] = {}
+        """By `object_of`, each with an event that refers to it."""
+        self._lengths: dict[str, int] = {}
         self.mentions: dict[str, PayloadName] = {}
         self.events = 0
 
@@ -93,12 +96,21 @@ class Survey:
                 row.result = None  # up to 64 KiB for each command, and nobody asks this state for them
 
     def _note(self, event: Envelope, ref: PayloadRef) -> None:
-        _, known = self.references.setdefault(ref.sha256, (event.event_id, ref))
-        if known.bytes != ref.bytes:
+        if ref.key is not None:
+            _check_key(event, ref, ref.key)
+        self.references.setdefault(object_of(ref), (event.event_id, ref))
+        known = self._lengths.setdefault(ref.sha256, ref.bytes)
+        if known != ref.bytes:
             raise IntegrityMismatch(
-                f"event {event.event_id} says that payload {ref.sha256} has {ref.bytes} bytes, "
-                f"another one says {known.bytes}"
+                f"event {event.event_id} says that payload {ref.sha256} has {ref.bytes} bytes, another one says {known}"
             )
+
+
+def _check_key(event: Envelope, ref: PayloadRef, key: str) -> None:
+    """An event could name any object there is; it may name those of its own tenant's results, by their own keys."""
+    place = ResultCoordinates.parse(ref.uri)
+    if place.tenant != event.tenant_id or not place.owns(split_route(key)[1]):
+        raise InvalidInput(f"event {event.event_id} refers to object '{key}', which is not that of '{ref.uri}'")
 
 
 def _is_below(stream: Stream, root: Stream) -> bool:

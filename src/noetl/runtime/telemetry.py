@@ -7,12 +7,15 @@ at the end, the chained log vouches for it with a seal.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
 from noetl.engine.fact import Fact
-from noetl.errors import StreamSealed
+from noetl.errors import StreamSealed, Unavailable
+from noetl.kernel.event import Draft
 from noetl.kernel.seal import Seal
+from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import telemetry_stream
 from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.driver import Driver
@@ -39,6 +42,14 @@ class Telemetry:
             await self._driver.tell(execution_id, self._stream(execution_id), fact)
         except StreamSealed:
             return  # its execution is over
+        self._unsealed.add(execution_id)
+
+    async def tell(self, execution_id: int, drafts: Sequence[Draft]) -> None:
+        """Write down what is worth knowing about frames that run for long. That it cannot be is not worth a failure."""
+        try:
+            await self._ledger.append([Batch(stream=self._stream(execution_id), drafts=drafts)])
+        except (Unavailable, StreamSealed):
+            return
         self._unsealed.add(execution_id)
 
     async def seal(self, execution_id: int, *, final: bool = False) -> None:

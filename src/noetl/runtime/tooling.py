@@ -10,21 +10,23 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from noetl.errors import InvalidInput, InvalidSetting
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
+from noetl.payloads.routes import CLOUD_SCHEMES
 from noetl.playbook.document import Playbook
+from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stores import read_pairs
 from noetl.runtime.vault import Vault
-from noetl.settings import SECRET_VARIABLES, Settings, Tools, format_size
+from noetl.settings import SECRET_VARIABLES, Payloads, Settings, Tools, format_size
 from noetl.tools.registry import KindUnavailable, Options, Registry
 
 if TYPE_CHECKING:
     from noetl.runtime.addresses import Addresses
     from noetl.runtime.driver import Origin
     from noetl.runtime.wiring import Embedded
-    from noetl.tools.base import Call
     from noetl.tools.http.tokens import TokenClient
 
 __all__ = ["FEATURES", "Tooling", "env_of", "registry_of", "tooling_of"]
@@ -32,8 +34,10 @@ __all__ = ["FEATURES", "Tooling", "env_of", "registry_of", "tooling_of"]
 FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
 """What `executor.requires.features` may name without a warning."""
 
-_CLOUD_STORES = {"s3": "s3://", "gcs": "gs://"}
+STAGES: frozenset[str] = frozenset({"loop", "fanout", "reduce"})
+"""The kinds of data stage that have a host here."""
 
+_STAGE_WORDS = {"loop": "a cursor loop", "fanout": "a fan-out", "reduce": "a reduce", "transfer": "a transfer"}
 _log = logging.getLogger("noetl.tooling")
 
 
@@ -46,10 +50,10 @@ class Tooling:
         vault: Vault,
         env: Mapping[str, str],
         directory: Path,
-        payloads_url: str | None = None,
+        payloads: Payloads | None = None,
     ) -> None:
         self.registry = registry
-        self._payloads_url = payloads_url
+        self._payloads = payloads or Payloads()
         self.vault = vault
         self.env = env
         self._directory = directory
@@ -60,6 +64,7 @@ class Tooling:
         Raises KindUnavailable and InvalidInput.
         """
         self._check_tools(playbook)
+        _check_stages(playbook)
         self._check_stores(playbook)
         _check_payload(playbook, payload)
         for feature in playbook.executor.requires_features:
@@ -83,14 +88,16 @@ class Tooling:
             )
 
     def _check_stores(self, playbook: Playbook) -> None:
-        """A result can be kept in a cloud store if that is where this installation keeps its payloads."""
+        """A result can be kept in a cloud store if a route leads there, or all of this installation's payloads are."""
+        routes = read_pairs("payloads.routes", self._payloads.routes)
         for step in playbook.steps.values():
             for output in (step.output, *(task.output for task in step.tasks)):
-                scheme = _CLOUD_STORES.get(output.store or "")
-                if scheme is not None and not (self._payloads_url or "").startswith(scheme):
+                kind = output.store or ""
+                scheme = CLOUD_SCHEMES.get(kind)
+                if scheme is not None and kind not in routes and not (self._payloads.url or "").startswith(scheme):
                     raise KindUnavailable(
-                        f"step '{step.name}' keeps its result in '{output.store}', which is not to be had here",
-                        hint=f'set payloads.url = "{scheme}bucket", or leave output.store out',
+                        f"step '{step.name}' keeps its result in '{kind}', and this installation has no route there",
+                        hint=f'set payloads.routes = ["{kind}={scheme}bucket/prefix"], or leave output.store out',
                     )
 
     async def _prepare(self, playbook: Playbook) -> None:
@@ -123,7 +130,7 @@ def tooling_of(
         lambda: _token_client(settings),
     )
     registry = registry or registry_of(embedded, origin, scratch)
-    return Tooling(registry, vault, env_of(settings, variables), directory, settings.payloads.url)
+    return Tooling(registry, vault, env_of(settings, variables), directory, settings.payloads)
 
 
 def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
@@ -136,12 +143,13 @@ def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
             "workers": tools.python_processes,
             "memory_limit": tools.python_memory,
             "time_limit": tools.python_time,
+            "table_memory": embedded.settings.payloads.shared_memory,
             "cache": Path(tools.python_cache) if tools.python_cache else scratch / "python",
         },
         "duckdb": {"extensions": Path(tools.duckdb_extensions) if tools.duckdb_extensions else None},
-        "artifact": {**_stores(embedded, origin), "roots": [Path(root) for root in tools.artifact_roots]},
     }
-    return Registry(options=options, disabled=disabled, at_once=_at_once(embedded.settings))
+    resolver = resolver_of(embedded.settings, lambda: _addresses(embedded, origin))
+    return Registry(options=options, disabled=disabled, at_once=_at_once(embedded.settings), resolver=resolver)
 
 
 def _at_once(settings: Settings) -> dict[str, int]:
@@ -182,25 +190,29 @@ def env_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in settings.env.allow if name in environ}
 
 
-def _stores(embedded: Embedded, origin: Origin) -> dict[str, Any]:
-    """How an artifact task reaches what this installation keeps. Loaded with the first one that asks."""
-
-    async def resolve(uri: str, call: Call) -> Any:
-        return await _addresses(embedded, origin).resolve(uri, call)
-
-    async def store(uri: str, data: bytes, call: Call) -> str:
-        return await _addresses(embedded, origin).store(uri, data, call)
-
-    return {"resolve": resolve, "store": store, "schemes": ("noetl://",)}
-
-
 def _addresses(embedded: Embedded, origin: Origin) -> Addresses:
     from noetl.runtime.addresses import Addresses
     from noetl.runtime.loading import Documents, Loader
     from noetl.tools.registry import UserKinds
 
-    loader = Loader(embedded.ledger, embedded.payloads, Documents(UserKinds()), origin.tenant_id)
-    return Addresses(embedded.payloads, loader, origin.tenant_id, origin.project_id)
+    keeper = embedded.keeper(origin.project_id)
+    loader = Loader(embedded.ledger, keeper, Documents(UserKinds()), origin.tenant_id)
+    return Addresses(keeper, loader, origin.tenant_id, origin.project_id)
+
+
+def _check_stages(playbook: Playbook) -> None:
+    for step in playbook.steps.values():
+        kind = step.stage_kind
+        if kind is not None and kind not in STAGES:
+            raise KindUnavailable(
+                f"step '{step.name}' of {playbook.path} is {_STAGE_WORDS[kind]}, which cannot run here",
+                hint="take the step out, or use a sequential or parallel loop",
+            )
+        if step.loop is not None and step.loop.engine == "spark":
+            raise KindUnavailable(
+                f"step '{step.name}' of {playbook.path} asks for Spark, and its slots run on workers only here",
+                hint="say engine: worker, or leave engine out",
+            )
 
 
 def _check_payload(playbook: Playbook, payload: Json) -> None:

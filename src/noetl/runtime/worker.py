@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +17,8 @@ from noetl.engine.scope import external_of
 from noetl.errors import Forbidden, NoetlError
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
-from noetl.kernel.names import ResultCoordinates
+from noetl.kernel.lazy import LazyMapping, composed
+from noetl.kernel.names import FrameCoordinates, Home, ResultCoordinates
 from noetl.playbook import templates
 from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
@@ -31,7 +32,11 @@ from noetl.tools.base import Call, Outcome, failed
 from noetl.tools.registry import Registry
 from noetl.tools.secrets.cache import Situation
 
-__all__ = ["PrepareCall", "Work", "Worker", "outer_names"]
+if TYPE_CHECKING:
+    from noetl.payloads.effects import EffectStore
+    from noetl.runtime.barrier import Barrier
+
+__all__ = ["CallPlaybook", "PrepareCall", "Work", "Worker", "outer_names", "place_of", "time_limit", "with_workbook"]
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +68,20 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Json | None = None
     left: float | None = None
     """What a command that has waited has left of its step's time."""
+    home: Home | None = None
+    """Where the execution lives, as its first event has it."""
+    stage: Json | None = None
+    """What `stage.opened` says of the data stage that this command is, and its id; None for any other command."""
+    frame: FrameCoordinates | None = None
+    """The frame that this is a row of, or the whole; then `index` is the number of the row."""
+    offered: Mapping[str, Any] = {}
+    """Names that code may use without being given them: `frame`, `group`."""
 
 
 PrepareCall = Callable[[Work, RunTask], Awaitable[Json | Outcome]]
 """Looks up what a task calls; the outcome, if it cannot be called."""
+CallPlaybook = Callable[[Work, RunTask, str], Awaitable[Outcome]]
+"""Calls a playbook for a row and waits for it. The same effect key gives the same execution again."""
 
 _MOST_MESSAGE = 4096
 _MOST_OUTPUT = 16 * 1024
@@ -85,30 +100,38 @@ class Worker:
         vault: Vault | None = None,
         env: Mapping[str, str] | None = None,
         notice: Listener | None = None,
+        effects: EffectStore | None = None,
+        call_playbook: CallPlaybook | None = None,
     ) -> None:
+        """`call_playbook` is for the rows of data stages: a command waits for a call elsewhere, a row does here."""
+        self._call_playbook = call_playbook
         self._vault = vault
+        self._effects = effects
+        """Where outcomes are kept before they are reported; None where a report's commit is what makes them durable."""
         self._notice = notice
-        self._env = env or {}
-        self._registry = registry
-        self._clock = clock
+        self.env = env or {}
+        self.registry = registry
+        self.clock = clock
         self._prepare_call = prepare_call
-        self._directory = directory
-        self._scratch = scratch
+        self.directory = directory
+        self.scratch = scratch
+        self._last_scratch = (0, scratch)
 
     async def run(self, work: Work, now: Callable[[], str]) -> Report | Suspension:
         """What came of a command. Whatever goes wrong is an error in its report, never an exception."""
-        work = msgspec.structs.replace(work, env=self._env) if self._env else work
+        work = msgspec.structs.replace(work, env=self.env) if self.env else work
         try:
-            session = await self._open_session(work)
+            session = await self.open_session(work)
         except NoetlError as problem:
             code = "NOT_AUTHORISED" if isinstance(problem, Forbidden) else "SECRET_UNAVAILABLE"
             return Report(command_id=work.command_id, error=failure(code, str(problem), kind="auth"))
         if session is None:
-            return await self._run(work, Host(now=now), None)
+            return _storable(await self._run(work, Host(now=now), None))
         host = Host(now=now, token=session.tokens, encrypt_secret=session.encrypt)
-        return session.redacted(await self._run(work, host, session))
+        return _storable(session.redacted(await self._run(work, host, session)))
 
-    async def _open_session(self, work: Work) -> Session | None:
+    async def open_session(self, work: Work) -> Session | None:
+        """The secrets that the tasks of a command name; None where there is no vault. Raises NoetlError."""
         if self._vault is None:
             return None
         situation = Situation(
@@ -122,7 +145,7 @@ class Worker:
 
     async def _run(self, work: Work, host: Host, session: Session | None) -> Report | Suspension:
         try:
-            limit = _seconds(work, host)
+            limit = time_limit(work, host)
         except (NoetlError, templates.TemplateError) as problem:
             error = failure("INVALID", f"timeout of step '{work.step.name}': {problem}", kind="schema")
             return Report(command_id=work.command_id, error=error)
@@ -140,46 +163,78 @@ class Worker:
             return Report(command_id=work.command_id, error=error, result=error_view(None, error))
 
     async def _run_pipeline(self, work: Work, host: Host, session: Session | None) -> Ended | Suspension:
-        step = _with_workbook(work.playbook, work.step)
+        step = with_workbook(work.playbook, work.step)
         names = outer_names(work) | (session.names if session is not None else {})
+        return await self.run_pipeline(work, step, names, host, session)
+
+    async def run_pipeline(
+        self,
+        work: Work,
+        step: Step,
+        names: Mapping[str, Any],
+        host: Host,
+        session: Session | None,
+        took: Callable[[str, float], None] | None = None,
+    ) -> Ended | Suspension:
+        """Run the tasks of a step, in which workbook entries are in place, with these names from outside.
+
+        `took` is told how many seconds each attempt of a task has taken.
+        """
         pipeline = Pipeline(step, names, self._rendering, host, work.playbook.executor.default_timeout)
         following = _begun(pipeline, work)
+        barrier = None if self._effects is None else self._barrier(self._effects, work, session)
         asked: RunTask | None = None
         while not isinstance(following, Ended):
             if isinstance(following, Wait):
                 if self._notice is not None and asked is not None:
                     self._notice(notice_of(work, asked, "waiting", following.seconds))
-                await self._clock.sleep(following.seconds)
+                await self.clock.sleep(following.seconds)
                 following = pipeline.resume()
-            elif following.task.kind == "playbook":
+            elif following.task.kind == "playbook" and work.frame is None:
                 call = _refusal(work, following) or await self._prepare_call(work, following)
                 if not isinstance(call, Outcome):
                     state = pipeline.state() if step.pipeline else None
                     return Suspension(command_id=work.command_id, call=call, state=state)
                 following = pipeline.outcome(TaskOutcome(error=call.error))
             else:
-                asked = following
-                following = pipeline.outcome(await self._run_task(work, asked, session))
+                asked, begun = following, time.perf_counter()
+                outcome = await self._run_task(work, asked, session, barrier)
+                if took is not None:
+                    took(asked.task.name, time.perf_counter() - begun)
+                following = pipeline.outcome(outcome)
         return following
 
-    async def _run_task(self, work: Work, asked: RunTask, session: Session | None) -> TaskOutcome:
+    async def _run_task(
+        self, work: Work, asked: RunTask, session: Session | None, barrier: Barrier | None
+    ) -> TaskOutcome:
         begun = time.monotonic()
         outcome = _refusal(work, asked)
+        if outcome is None and barrier is not None and (known := await barrier.adopt(asked)) is not None:
+            return known
         if outcome is None:
             redactor = session.redactor if session is not None else None
             with heard(work, asked, self._notice, redactor) as add_unheard:
                 outcome = await self._run_with_auth(work, asked, _effect_key(work, asked), session)
                 add_unheard(outcome.logs)
         took = int((time.monotonic() - begun) * 1000)
-        return TaskOutcome(result=outcome.result, error=outcome.error, extra=outcome.extra, duration_ms=took)
+        said = TaskOutcome(result=outcome.result, error=outcome.error, extra=outcome.extra, duration_ms=took)
+        return said if barrier is None else await barrier.keep(asked, said)
+
+    def _barrier(self, effects: EffectStore, work: Work, session: Session | None) -> Barrier:
+        from noetl.runtime.barrier import Barrier
+
+        redactor = None if session is None else session.redactor
+        return Barrier(effects, self.registry, work, redactor, self._notice)
 
     async def _run_with_auth(self, work: Work, asked: RunTask, key: str, session: Session | None) -> Outcome:
         """The call with its credentials resolved; one that is not there is the task's error."""
+        if asked.task.kind == "playbook" and self._call_playbook is not None:
+            return await self._call_playbook(work, asked, key)
         call = self._call(work, asked, key)
         if session is None:
             return await self._run_tool(call)
         try:
-            auth, fields = await session.auth(asked.auth), await session.fields(asked.fields)
+            auth, fields = await session.auth(_named_auth(asked)), await session.fields(asked.fields)
         except Forbidden as problem:
             return failed("auth", "NOT_AUTHORISED", str(problem))
         except NoetlError as problem:
@@ -189,9 +244,10 @@ class Worker:
     async def _run_tool(self, call: Call) -> Outcome:
         """A tool may come from anybody: one that raises, or gives back what is no JSON, has failed, not we."""
         try:
-            async with self._registry.turn(call.kind), asyncio.timeout(call.timeout):
-                outcome = await self._registry.run(call)
-            canonical.encode(outcome.result)
+            async with self.registry.turn(call.kind), asyncio.timeout(call.timeout):
+                outcome = await self.registry.run(call)
+            if not isinstance(outcome.result, LazyMapping):
+                canonical.encode(outcome.result)
         except TimeoutError:
             return failed("timeout", "TIMEOUT", f"task '{call.task}' took longer than {call.timeout or 0:g} s")
         except canonical.NotCanonical as problem:
@@ -215,14 +271,21 @@ class Worker:
             task=asked.task.name,
             attempt=asked.attempt,
             context=_context_of(work, asked),
-            directory=self._directory,
-            scratch=self._scratch / str(work.execution_id),
+            directory=self.directory,
+            scratch=self._scratch_of(work.execution_id),
+            offered=work.offered,
         )
+
+    def _scratch_of(self, execution_id: int) -> Path:
+        """The directory of an execution; most calls are of the same one as the call before."""
+        if self._last_scratch[0] != execution_id:
+            self._last_scratch = (execution_id, self.scratch / str(execution_id))
+        return self._last_scratch[1]
 
     def _rendering(self, kind: str) -> Mapping[str, str]:
         if kind == "playbook":
             return {"path": "strict"}
-        found = self._registry.find(kind)
+        found = self.registry.find(kind)
         return found.rendering if found is not None else {}
 
 
@@ -230,9 +293,20 @@ def _begun(pipeline: Pipeline, work: Work) -> RunTask | Wait | Ended:
     """The pipeline at its first task, or where it has waited for a call."""
     if work.state is None or work.outcome is None:
         return pipeline.begin()
-    pipeline.restore(work.state)
+    from noetl.payloads.tables import unpack
+
+    pipeline.restore(unpack(work.state))
     said, waited = work.outcome, int(work.outcome.get("waited", 0) * 1000)
     return pipeline.outcome(TaskOutcome(result=said.get("result"), error=said.get("error"), duration_ms=waited))
+
+
+def _storable(said: Report | Suspension) -> Report | Suspension:
+    """A pipeline that waits is kept as JSON, with the tables that its tasks have returned inside of it."""
+    if not isinstance(said, Suspension) or said.state is None or not isinstance(composed(said.state), LazyMapping):
+        return said
+    from noetl.payloads.tables import pack
+
+    return msgspec.structs.replace(said, state=pack(said.state))
 
 
 def outer_names(work: Work) -> dict[str, Any]:
@@ -304,7 +378,7 @@ def _whole(said: Json) -> Any:
     return said["whole"] if "whole" in said else said.get("value")
 
 
-def _with_workbook(playbook: Playbook, step: Step) -> Step:
+def with_workbook(playbook: Playbook, step: Step) -> Step:
     """The step with calls of workbook entries replaced by what the entries say."""
     if not any(task.kind == "workbook" for task in step.tasks):
         return step
@@ -325,6 +399,13 @@ def _from_workbook(playbook: Playbook, task: Task) -> Task:
     )
 
 
+def _named_auth(asked: RunTask) -> Any:
+    """The credential of a task. All that an artifact task has may stand in its input, this too (DSL 9.11)."""
+    if asked.auth is None and asked.task.kind == "artifact":
+        return asked.input.get("auth")
+    return asked.auth
+
+
 def _refusal(work: Work, asked: RunTask) -> Outcome | None:
     """The outcome of a task that the execution is not authorised to run."""
     try:
@@ -334,19 +415,24 @@ def _refusal(work: Work, asked: RunTask) -> Outcome | None:
     return None
 
 
-def _effect_key(work: Work, asked: RunTask) -> str:
-    coordinates = ResultCoordinates(
+def place_of(work: Work, asked: RunTask) -> ResultCoordinates:
+    """The coordinates of a task, from which its effect key and the place of its outcome follow."""
+    return ResultCoordinates(
         tenant=work.tenant,
         project=work.project,
         execution_id=work.execution_id,
         step=work.step.name,
         run=work.run,
+        frame=work.frame,
         row=work.index,
         attempt=asked.attempt,
         task=asked.task.name,
         visit=asked.visit,
     )
-    return coordinates.effect_key()
+
+
+def _effect_key(work: Work, asked: RunTask) -> str:
+    return place_of(work, asked).effect_key()
 
 
 def _report(work: Work, ended: Ended) -> Report:
@@ -376,7 +462,8 @@ def _bounded_output(output: Json) -> Json:
     return {"meta": output.get("meta", {})}
 
 
-def _seconds(work: Work, host: Host) -> float | None:
+def time_limit(work: Work, host: Host) -> float | None:
+    """How many seconds a step may take. Raises InvalidInput, TemplateError."""
     if work.left is not None:
         return work.left
     timeout = work.step.timeout

@@ -15,7 +15,19 @@ from noetl.observe.prometheus import PrometheusRecorder
 from noetl.ports.access import Access
 from noetl.runtime.custody import custody_of
 from noetl.runtime.service import Services
-from noetl.server import batch, catalog, credentials, executions, health, keychain, metrics, problems, streams, values
+from noetl.server import (
+    batch,
+    catalog,
+    credentials,
+    executions,
+    health,
+    keychain,
+    metrics,
+    problems,
+    stages,
+    streams,
+    values,
+)
 from noetl.server.auth import Admit, Guard, identify
 from noetl.server.context import as_local_user
 from noetl.server.limits import BodyLimit
@@ -62,6 +74,7 @@ def build_app(
     problems.install(app)
     # The busiest route stands first and has nothing for FastAPI to solve; its twin below is what OpenAPI describes.
     app.router.routes.insert(0, Route("/api/execute", executions.execute, methods=["POST"]))
+    app.router.routes.extend(stages.routes())
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added is the first to see a request.

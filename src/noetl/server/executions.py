@@ -27,6 +27,7 @@ from noetl.runtime.service.shapes import (
     FinalizeRequest,
     StatusView,
 )
+from noetl.runtime.stages.progress import ExecutionProgress
 from noetl.server.context import Caller, require, service_for, services_of
 from noetl.server.problems import Problem, problem_of
 from noetl.server.wire import answer, described, read
@@ -211,6 +212,13 @@ async def finalize(execution_id: ExecutionId, request: Request, asking: Caller =
     service = await service_for(request, asking)
     said = await service.finalize(execution_id, asked, asking.principal)
     return answer(said, 404 if said.status == "not_found" else 200)
+
+
+@router.get("/executions/{execution_id}/progress", **described(ExecutionProgress, 404))
+async def progress(execution_id: ExecutionId, request: Request, asking: Caller = _READ) -> Response:
+    """How far the data stages of an execution have come."""
+    service = await service_for(request, asking)
+    return answer(await service.progress(execution_id))
 
 
 @router.post("/executions/{execution_id}/analyze", **described(Analysis, 404))

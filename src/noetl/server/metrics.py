@@ -52,4 +52,7 @@ async def show(request: Request, _: Caller = _READ) -> Response:
     embedded = services_of(request).embedded
     behind = await embedded.ledger.position() - await embedded.projections.checkpoint(PROJECTOR)
     recorder.level("noetl_projection_lag_events", max(0, behind))
+    for level in await embedded.tiers.levels():
+        recorder.level("noetl_payload_tier_bytes", level.bytes, level.tier)
+        recorder.level("noetl_payload_tier_budget_bytes", level.budget, level.tier)
     return Response(recorder.text(), media_type=CONTENT_TYPE)

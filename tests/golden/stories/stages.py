@@ -68,6 +68,60 @@ def fanout_reduce(scribe: Scribe) -> list[str]:
     return [run.root]
 
 
+def drained(scribe: Scribe) -> list[str]:
+    """A cursor loop as the engine enters it, a frame that reached a soft limit, and a reduce cut off by a cancel."""
+    run = Run(scribe)
+    run.begin("sales/work_queue", "drain", {"pg": "pg_main"})
+    policy: Json = {
+        "max_rows": 5,
+        "max_seconds": 2.5,
+        "lease_seconds": 60.0,
+        "heartbeat_seconds": 15.0,
+        "process": "row",
+    }
+    loop_id = "drain/1"
+    opened = run.draft("loop.opened", aggregate_type="loop", aggregate_id=loop_id, node_name="drain", status="RUNNING",
+                       payload={"epoch": 1, "mode": "cursor", "iterator": "todo", "max_in_flight": 2})  # fmt: skip
+    source = {"cursor": {"kind": "postgres", "auth": "{{ pg }}", "claim": "SELECT 1"}}
+    drain = Stage.entered(run, "drain", "loop", opened, loop_id=loop_id, frame_policy=policy, slots=2, source=source,
+                          failure="best_effort", engine="auto")  # fmt: skip
+    first = drain.dispatch(0, 0, "host-1/0", row_count=5, base_index=0)
+    drain.started(first, "host-1/0")
+    drain.commit(first, "host-1/0", 3, set={"ctx.last": 3})
+    rest = drain.dispatch(
+        0, 1, "host-1/0", row_count=2, base_index=3, parent_frame_id=first, claim_index=0, claim_row=3
+    )
+    drain.started(rest, "host-1/0")
+    drain.commit(rest, "host-1/0", 2, failed=1, set={"ctx.last": 5})
+    stats = {"total": 5, "success": 4, "failed": 1, "slots": 2, "frames": 2, "breaks": 0}
+    slots = [
+        {"slot": 0, "processed": 5, "failed": 1, "frames": 2},
+        {"slot": 1, "processed": 0, "failed": 0, "frames": 0},
+    ]
+    result = {"status": "ok", "context": {"results": slots, "stats": stats, "count": 5}}
+    run.say(
+        *run.taken(drain.command_id, "drain", "worker-1"),
+        drain.closed("COMPLETED", stats, set={"ctx.last": 5}),
+        run.about("loop.done", drain.command_id, "drain", aggregate_type="loop", aggregate_id=loop_id,
+                  stage_id=drain.id, status="COMPLETED", payload={"stats": stats, "result": result}),
+        run.draft("step.exit", node_name="drain", status="COMPLETED", payload={"arcs": ["report"]}),
+        run.about("command.completed", drain.command_id, "drain", status="COMPLETED"),
+    )  # fmt: skip
+    report = Stage.entered(run, "report", "reduce", frame_policy=policy, slots=8, failure="fail_at_end", engine="auto",
+                           source={"groups": {"step": "drain", "stage_id": drain.id}, "by": ["region"]},
+                           parent_stage_id=drain.id)  # fmt: skip
+    group = report.dispatch(0, 0, "host-1/3", row_count=1, slice={"part": 0})
+    report.started(group, "host-1/3")
+    run.tell("playbook.cancelled", node_name="playbook", status="CANCELLED", payload={"reason": "enough"})
+    report.abandon(group, "host-1/3")
+    run.say(
+        *run.taken(report.command_id, "report", "worker-1", enter=False),
+        report.closed("CANCELLED", {"total": 0, "success": 0, "failed": 0}),
+        run.about("command.cancelled", report.command_id, "report", status="CANCELLED"),
+    )
+    return [run.root]
+
+
 def orders(scribe: Scribe) -> list[str]:
     """A small orders pipeline: extract, a loop over five regions, a stage in six frames, orders as objects."""
     run = Run(scribe)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from noetl.api.tables import frame_of, rows_of, table_of
 from noetl.errors import InvalidInput, Unavailable
+from noetl.payloads.tables import TableValue
 
 PEAR, FIG = {"word": "pear", "n": 4}, {"word": "fig", "n": 3}
 
@@ -65,3 +67,9 @@ def test_without_pandas_a_frame_names_the_package(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(Unavailable, match="pip install pandas"):
         frame_of([PEAR], "s")
+
+
+def test_a_table_is_the_table_that_code_returned() -> None:
+    table = pa.table({"n": [1, None], "t": ["a", "b"]})
+    assert table_of(TableValue(table), "a") is table
+    assert rows_of(TableValue(table), "a") == table.to_pylist()

@@ -19,10 +19,10 @@ from noetl.engine.decide import Engine, Report
 from noetl.engine.fact import Fact
 from noetl.engine.folding import apply
 from noetl.engine.scope import Known, whole_result
-from noetl.playbook.document import Playbook
+from noetl.playbook.document import Playbook, Step
 from noetl.playbook.parse import load
 
-__all__ = ["NOW", "Player", "Said", "arc", "book", "error", "on_error", "play", "playbook", "step"]
+__all__ = ["NOW", "Player", "Said", "arc", "book", "error", "kept", "on_error", "play", "playbook", "step"]
 
 Answer = Callable[["Player", str, int | None], Any]
 NOW = "2026-03-02T08:00:00.000000Z"
@@ -188,6 +188,9 @@ class Player:
     def _work(self, command_id: int, name: str, index: int | None) -> Report:
         answer = self._answers.get(name, {})
         result = answer(self, name, index) if callable(answer) else answer
+        command = self.control.commands[command_id]
+        if command.stage_id and not (isinstance(result, Said) and "stage" in result.detail):
+            result = kept(self.document.steps[name], command.stage_id, result)
         if isinstance(result, Said):
             return Report(command_id=command_id, **{name: getattr(result, name) for name in Said.__struct_fields__})
         if isinstance(result, Failed):
@@ -271,6 +274,24 @@ class Player:
         return whole_result(state, state.result.get("context"))
 
 
+def kept(of: Step, stage_id: int, answer: Any, rows: int = 3) -> Said:
+    """What the keeper of a stage says: all its rows have come to the answer."""
+    said = answer if isinstance(answer, Said) else Said(result=None if isinstance(answer, Failed) else answer)
+    problem = said.error
+    if isinstance(answer, Failed):
+        problem = {"kind": "transform", "code": "PY_Failed", "message": str(answer), "retryable": False}
+    failed = rows if problem is not None else 0
+    stats = {"total": rows, "success": rows - failed, "failed": failed, "slots": 1, "frames": 1, "breaks": 0}
+    slot = {"slot": 0, "processed": rows, "failed": failed, "breaks": 0, "frames": 1, "metrics": {}}
+    result: Any = {"results": [slot], "stats": stats, "count": rows}
+    if of.stage_kind != "loop":
+        reference = {"kind": "result_ref", "ref": f"noetl://t/p/frames/{stage_id}"}
+        result = {"ref": reference, "rows": rows - failed, "bytes": 10, "frames": 1, "preview": [], "stats": stats}
+    best_effort = of.loop is not None and of.loop.failure == "best_effort"
+    stage = {"stage_id": stage_id, "kind": of.stage_kind, "stats": stats, "seal": {"stream_id": "s", "count": 3}}
+    return Said(result=result, error=None if best_effort else problem, set=said.set, detail={"stage": stage})
+
+
 def play(
     document: Playbook, answers: Mapping[str, Any] | None = None, *, seed: int | None = None, **payload: Any
 ) -> Player:
@@ -281,7 +302,9 @@ def play(
 
 
 def _stamp(fact: Fact, event_id: int, first: int) -> Fact:
-    command = fact.command_id
-    if command is not None and command < 0:
-        command = first - command - 1
-    return msgspec.structs.replace(fact, event_id=event_id, command_id=command)
+    def settled(place: int | None) -> int | None:
+        return first - place - 1 if place is not None and place < 0 else place
+
+    return msgspec.structs.replace(
+        fact, event_id=event_id, command_id=settled(fact.command_id), stage_id=settled(fact.stage_id)
+    )

@@ -374,3 +374,63 @@ def test_a_mended_fork_comes_to_what_a_run_without_the_failure_does(
         assert {step: state.result for step, state in forked.control.steps.items()} == {
             step: state.result for step, state in wanted.control.steps.items()
         }
+
+
+CURSOR = {
+    "cursor": {"kind": "postgres", "auth": "pg", "claim": "SELECT 1"},
+    "iterator": "todo",
+    "spec": {"mode": "cursor"},
+}
+
+
+def test_a_stage_is_adopted_with_its_frames() -> None:
+    document = book(step("drain", "sum", loop=CURSOR), step("sum", "a", reduce={"from": "drain"}), step("a"))
+    source = play(document, {"drain": Said(result={}, set={"ctx.seen": 1}), "sum": error()})
+    forked = begin(source, "sum")
+    stage = source.one("stage.opened", "drain").event_id
+    assert forked.one("step.adopted").payload["stage"] == {"execution_id": 77, "stage_id": stage}
+    assert forked.ctx == {"seen": 1}
+    opened = forked.one("stage.opened").payload
+    assert opened["source"]["groups"] == {"step": "drain", "stage_id": stage, "execution_id": 77}
+    assert "parent_stage_id" not in opened
+    forked.go_on()
+    assert (forked.status, forked.runs) == ("COMPLETED", ["sum", "a"])
+    again = begin(forked, "sum")
+    assert again.one("step.adopted").payload["stage"] == {"execution_id": 77, "stage_id": stage}
+
+
+def test_a_stage_that_is_begun_with_is_run_again() -> None:
+    back = arc("drain", "{{ not ctx.again }}", again=True)
+    document = book(step("a", "drain"), step("drain", back, on_error("a"), loop=CURSOR))
+    source = play(document, {})
+    assert source.control.steps["drain"].run == 2
+    forked = begin(source, "drain")
+    assert forked.of("step.adopted", "drain")[0].payload["run"] == 1
+    assert forked.one("loop.opened").payload["epoch"] == 2
+    assert forked.one("stage.opened").payload["loop_id"] == "drain/2"
+    assert forked.go_on().status == "COMPLETED"
+
+
+def test_a_stage_that_ended_beside_the_step_is_adopted() -> None:
+    document = book(
+        step("start", "drain", "b", kind="noop", mode="inclusive"),
+        step("drain", "join", loop=CURSOR),
+        step("b", "join"),
+        step("join"),
+    )
+    source = Player(document, {"drain": Said(result={}, set={"ctx.seen": 1}), "b": error("no")})
+    source.start()
+    source.finish("drain")
+    source.go_on()
+    forked = begin(source, "b", {"drain": {}, "b": {}})
+    assert forked.of("step.adopted", "drain")[0].payload["event_name"] == "loop.done"
+    assert forked.ctx == {"seen": 1}
+    assert forked.go_on().status == "COMPLETED"
+
+
+def test_a_run_that_was_refused_can_be_begun_with() -> None:
+    document = book(step("sum", reduce={"from": "drain"}), step("drain", "sum", loop=CURSOR), entry_step="sum")
+    source = play(document)
+    assert source.status == "FAILED"
+    assert is_entry(source.one("step.enter"), "sum")
+    assert plan(source, "sum").event_id == source.one("step.enter").event_id - 1

@@ -1,7 +1,7 @@
 """What holds for every document and every order in which commands happen to finish.
 
 Documents are drawn: two to nine steps, arcs forwards and back, both modes, conditions that are constant
-or read `ctx`, steps that fail, loops, admission, a final step. The player has already compared the live
+or read `ctx`, steps that fail, loops, data stages, admission, a final step. The player has already compared the live
 state with the replayed one after each decision.
 """
 
@@ -43,12 +43,15 @@ def arcs_from(draw: st.DrawFn, place: int, names: list[str]) -> list[dict[str, A
 def parts(draw: st.DrawFn) -> dict[str, Any]:
     """What a step has besides its arcs."""
     more: dict[str, Any] = {"kind": draw(st.sampled_from(["python", "python", "noop"]))}
-    if draw(st.integers(0, 4)) == 0:
+    if draw(st.integers(0, 3)) == 0:
+        mode = draw(st.sampled_from(["sequential", "parallel", "cursor", "fanout"]))
+        items = draw(st.sampled_from([[], [1, 2], [1, 2, 3, 4], "{{ nowhere }}", "{{ s0.ref }}"]))
+        claims = {"cursor": {"kind": "postgres", "auth": "pg", "claim": "SELECT 1"}}
         more["loop"] = {
-            "in": list(range(draw(st.integers(0, 4)))),
+            **(claims if mode == "cursor" else {"in": items}),
             "iterator": "item",
             "spec": {
-                "mode": draw(st.sampled_from(["sequential", "parallel"])),
+                "mode": mode,
                 "max_in_flight": draw(st.integers(1, 3)),
                 "policy": {"failure": {"mode": draw(st.sampled_from(["fail_fast", "fail_at_end", "best_effort"]))}},
             },
@@ -73,6 +76,10 @@ def documents(draw: st.DrawFn) -> Playbook:
         if arcs:
             router["on_no_match"] = draw(st.sampled_from(["complete", "quiet"]))
         steps.append(step(name, *arcs, **router, **draw(parts())))
+    framed = [one["step"] for one in steps if one.get("loop", {}).get("spec", {}).get("mode") in ("cursor", "fanout")]
+    for one in steps:
+        if framed and "loop" not in one and draw(st.integers(0, 2)) == 0:
+            one["reduce"] = {"from": draw(st.sampled_from(framed))}
     spec: dict[str, Any] = {}
     if draw(st.integers(0, 3)) == 0:
         spec["final_step"] = draw(st.sampled_from(names))
@@ -108,6 +115,9 @@ def check_log(played: Player) -> None:
     ended = [*played.of("command.completed"), *played.of("command.failed")]
     assert issued == sorted(fact.command_id or 0 for fact in ended)
     assert len(played.of("loop.opened")) == len(played.of("loop.done"))
+    stages = sorted(fact.event_id for fact in played.of("stage.opened"))
+    assert stages == sorted(fact.stage_id or 0 for fact in played.of("stage.closed"))
+    assert stages == [fact.stage_id for fact in played.of("command.issued") if fact.payload["kind"] == "stage"]
 
 
 def check_tokens(played: Player) -> None:
@@ -191,6 +201,7 @@ def test_a_cancelled_one_routes_nothing_more(
         player.step()
     assume(player.status == "RUNNING")
     busy = len(player.control.commands)
+    stages = sum(command.stage_id > 0 for command in player.control.commands.values())
     before = len(player.log)
     player.cancel()
     player.go_on()
@@ -200,6 +211,7 @@ def test_a_cancelled_one_routes_nothing_more(
             "command.claimed": busy,
             "command.started": busy,
             "command.cancelled": busy,
+            "stage.closed": stages,
         }
     )
     assert player.cancel() == []

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from noetl.engine.outcome import error_view, failure, normalised_status, step_output
+from noetl.payloads.tables import TableValue
+from noetl.playbook import templates
 
 
 @pytest.mark.parametrize("status", ["ok", "SUCCESS", "Completed", "done", "noop", "pending", "", None, 5, True])
@@ -59,3 +62,11 @@ def test_an_error_has_all_its_fields() -> None:
         "message": "m",
         "retryable": True,
     }
+
+
+def test_the_output_of_a_step_that_returned_a_table_is_read_like_any_other() -> None:
+    table = TableValue(pa.table({"a": [1, 2]}))
+    names = {"output": step_output(table, failed=False, error=None, more={"meta": {"attempt": 1}})}
+    assert templates.render("{{ output.data.row_count + output.response.rows[1].a + output.meta.attempt }}", names) == 5
+    assert templates.render("{{ output.status }}", names) == "ok"
+    assert templates.render("{{ output }}", names)["data"] == table.plain()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from noetl.engine import pipeline as module
 from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
+from noetl.kernel.lazy import LazyMapping
+from noetl.payloads.tables import TableValue
 from noetl.playbook.templates import Host, ResultView
 from tests.unit.engine.play import NOW, book
 
@@ -599,3 +602,63 @@ def test_the_example_of_pagination_by_jump() -> None:
     run = Run([begin, fetch, task("count", v="{{ iter.seen }}")], answer)
     assert run.inputs[-1] == [1, 1, 2, 2, 3, 3]
     assert run.order == ["begin", "fetch", "fetch", "fetch", "count"]
+
+
+# --- Tables ------------------------------------------------------------------------------------------------
+
+
+class TestTables:
+    """A table passes through a pipeline as a table, and is JSON for whoever takes nothing else."""
+
+    TABLE = TableValue(pa.table({"a": [1, 2, 3]}))
+
+    @pytest.fixture(autouse=True)
+    def lazy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(RENDERING, "python", {"code": "code", "input": "lazy"})
+
+    def made_by_first(self, asked: RunTask) -> Any:
+        return self.TABLE if asked.task.name == "first" else 1
+
+    def test_the_next_task_gets_it_under_every_name(self) -> None:
+        for name in ("_prev", "first", "results.first", "mine"):
+            first = task("first", set={"mine": "{{ output }}"})
+            run = Run([first, task("second", v=f"{{{{ {name} }}}}")], self.made_by_first)
+            assert run.inputs[1] is self.TABLE
+
+    def test_other_kinds_get_json(self) -> None:
+        second = {"name": "second", "kind": "http", "url": "x", "json": "{{ first }}", "input": {"v": "{{ _prev }}"}}
+        run = Run([task("first"), second], self.made_by_first)
+        assert run.asked[1].input["v"] == run.asked[1].fields["json"] == self.TABLE.plain()
+
+    def test_rules_and_assignments_read_it(self) -> None:
+        rule = {"when": "{{ output.data.row_count == 3 and output.data.rows[0].a == 1 }}", "then": {"do": "break"}}
+        first = task("first", rule, set={"ctx.n": "{{ output.data.row_count }}", "ctx.all": "{{ output.data }}"})
+        run = Run([first, task("second")], self.made_by_first)
+        assert run.order == ["first"]
+        assert run.ended.assigned == {"ctx.n": 3, "ctx.all": self.TABLE.plain()}
+        assert run.result.plain()["ctx"] == {"n": 3, "all": self.TABLE.plain()}
+
+    def test_the_whole_output_can_be_assigned(self) -> None:
+        rule = {"else": {"then": {"do": "continue", "set": {"ctx.out": "{{ output }}"}}}}
+        run = Run([task("first", rule)], self.made_by_first)
+        assert run.ended.assigned["ctx.out"]["data"] == self.TABLE.plain()
+
+    def test_the_result_of_the_pipeline_holds_it(self) -> None:
+        run = Run([task("first"), task("second")], lambda _: self.TABLE)
+        assert isinstance(run.result, LazyMapping)
+        assert run.result["_prev"] is run.result["results"]["second"] is self.TABLE
+        assert run.result["row_count"] == 3
+        assert run.result["rows"][2] == {"a": 3}
+        assert run.result.plain()["rows"] == self.TABLE.plain()["rows"]
+
+    def test_a_task_alone_gives_it_as_it_is(self) -> None:
+        tool = {"kind": "python", "code": "result = 1"}
+        assert Run(tool, lambda _: self.TABLE).result is self.TABLE
+
+    def test_code_that_prints_it_is_code_with_json(self) -> None:
+        run = Run([task("first"), task("second", code="x = {{ first.rows[0] }}")], self.made_by_first)
+        assert run.asked[1].fields["code"] == 'x = {"a": 1}'
+
+    def test_the_input_as_a_whole_is_json_in_other_fields(self) -> None:
+        run = Run([task("first"), task("second", v="{{ first }}", libs="{{ input }}")], self.made_by_first)
+        assert run.asked[1].fields["libs"] == {"v": self.TABLE.plain()}

@@ -27,6 +27,10 @@ def test_a_graph_shows_forks_joins_loops_and_stages() -> None:
     assert queue["drain"].is_stage
     assert queue["drain"].lines == ("python → postgres", "↻ cursor ×2: todo")
     assert not any(box.is_join for box in queue.values())
+    loop = "{in: [1], iterator: row, spec: {mode: fanout, engine: worker}}"
+    (score,) = graph_of(load(workflow(f"- {{step: score, loop: {loop}, tool: {{kind: noop}}}}"))).boxes
+    assert score.is_stage
+    assert score.lines == ("noop", "↻ fanout ×8: row in [1]")
 
 
 def test_conditions_are_shortened_and_failures_marked() -> None:

@@ -96,6 +96,9 @@ class TestPlaybook:
             50_000, 64 * 2**20, 8, "fail_at_end",
         )  # fmt: skip
         assert [name for name, step in playbook.steps.items() if step.is_data_stage] == ["load", "score", "report"]
+        assert [step.stage_kind for step in playbook.steps.values()] == [None, "fanout", "reduce"]
+        assert loop.max_in_flight == 8
+        assert load(playbook.to_yaml()) == playbook
         assert playbook.steps["load"].tasks[0].output.fields["resource"] == "datasets/customer_totals"
 
     def test_admission_is_a_list_of_decisions(self) -> None:

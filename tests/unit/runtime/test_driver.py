@@ -23,6 +23,7 @@ async def reloaded(shop: Workshop, driver: Driver, execution_id: int) -> None:
     live, again = await driver.execution(execution_id), await shop.driver().execution(execution_id)
     assert plain(live.control) == plain(again.control)
     assert (live.version, live.commands, live.items) == (again.version, again.commands, again.items)
+    assert live.stages == again.stages
     assert live.iterations == again.iterations
 
 
@@ -236,13 +237,18 @@ async def test_cancelling_ends_it_once(either: Workshop) -> None:
 
 
 def documents() -> dict[str, str]:
-    """Every playbook of the language guide that needs nothing but workers."""
+    """Every playbook of the language guide."""
     parts = [part for file in GUIDE for part in documents_of(file.read_text(encoding="utf-8"))]
     named = {re.search(r"name: (\w+)", part)[1]: part for part in parts}  # type: ignore[index]  # each has a name
-    return {name: part for name, part in named.items() if "kind: Playbook" in part and "cursor:" not in part}
+    return {name: part for name, part in named.items() if "kind: Playbook" in part}
 
 
-ANSWERS: dict[str, Any] = {"start": {"over": True, "value": 4}, "price": {"each": 40}, "stock": {"left": 3}}
+ANSWERS: dict[str, Any] = {
+    "start": {"over": True, "value": 4},
+    "price": {"each": 40},
+    "stock": {"left": 3},
+    "load": {"ref": "noetl://default/default/datasets/totals"},
+}
 
 
 @pytest.mark.parametrize("name", documents())

@@ -33,25 +33,12 @@ async def test_only_named_keys_may_move(store: PayloadStore) -> None:
     assert await externalize(payload, ("result",), store) == (payload, None)
 
 
-async def test_a_large_result_leaves_its_small_fields(store: PayloadStore) -> None:
-    whole = {"count": 3, "rows": [{"a": 1}], "many": list(range(50_000)), "nested": {"a": 1}}
-    kept, ref = await externalize(result(whole), ("result",), store)
+async def test_what_is_too_large_moves_as_one(store: PayloadStore) -> None:
+    payload = {"context": {"text": "x" * INLINE_BYTES}, "item": 1, "kind": "python"}
+    kept, ref = await externalize(payload, ("context", "item"), store)
     assert ref is not None
-    assert canonical.decode(await store.fetch(ref))["result"]["context"] == whole
-    left = kept["result"]
-    assert left["context"] == {"count": 3, "rows": [{"a": 1}]}
-    assert (left["status"], kept["error"]) == ("ok", None)
-    assert left["reference"]["uri"] == left["reference"]["ref"] == ref.uri
-    assert left["reference"]["meta"]["sha256"] == ref.sha256
-    assert left["reference"]["store"] == "kv"
-    assert len(left["reference"]["preview"]) <= 1024
-    assert len(canonical.encode(kept)) < INLINE_BYTES
-
-
-async def test_from_a_mebibyte_on_it_is_on_disk(store: PayloadStore) -> None:
-    kept, _ = await externalize(result("x" * (1 << 20)), ("result",), store)
-    assert kept["result"]["reference"]["store"] == "disk"
-    assert kept["result"]["context"] == {}
+    assert kept == {"kind": "python"}
+    assert canonical.decode(await store.fetch(ref)) == {"context": payload["context"], "item": 1}
 
 
 def test_what_stays_readable_is_bounded() -> None:

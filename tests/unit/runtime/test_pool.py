@@ -36,7 +36,7 @@ class Desk:
         self.issued: list[Issued] = []
         self.leases = leases
         self.driver: Driver = shop.driver(self.issued)
-        self.control = ControlPlane(self.driver, shop.embedded.payloads, leases, ORIGIN)
+        self.control = ControlPlane(self.driver, leases, ORIGIN)
         self.telemetry = Telemetry(shop.ledger, ORIGIN.tenant_id, self.driver)
         self.faults: list[Exception] = []
         self.reaper = Reaper(

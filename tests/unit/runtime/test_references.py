@@ -9,12 +9,18 @@ import pytest
 
 from noetl.errors import InvalidEvent
 from noetl.kernel.event import Envelope, PayloadRef
-from noetl.runtime.references import mentions_of, references_of, with_references
+from noetl.kernel.names import Home, ResultCoordinates
+from noetl.payloads.results import JSON
+from noetl.payloads.routes import routed
+from noetl.runtime.references import mentions_of, object_of, references_of, with_references
+from noetl.runtime.storage import About, Storage
 from tests.unit.kernel.drafts import PAYLOAD_REF, SHA256, envelope
 
 URI = PAYLOAD_REF.uri
 REF = {"$ref": msgspec.to_builtins(PAYLOAD_REF)}
 OTHER = "cd" * 32
+PLACE = ResultCoordinates(tenant="acme", project="sales", execution_id=1 << 50, step="load", run=1, attempt=1)
+ROOT = (1 << 50) - 3
 RESULT = {
     "status": "ok",
     "reference": {"uri": URI, "ref": URI, "meta": {"sha256": SHA256, "bytes": 2, "content_type": "application/json"}},
@@ -76,7 +82,7 @@ def test_payloads_get_other_names_and_nothing_else_changes() -> None:
         payload={"result": RESULT, "ctx": REF, "set": {"ctx.a": [REF]}, "note": URI},
         payload_ref=PAYLOAD_REF,
     )
-    moved = with_references(event, lambda name: msgspec.structs.replace(name, tenant="labs"))
+    moved = with_references(event, "labs")
     renamed = f"noetl://labs/sales/payloads/sha256/{SHA256}"
     assert {ref.uri for ref in references_of(moved)} == {renamed}
     assert moved.payload["result"]["reference"]["ref"] == renamed
@@ -84,6 +90,48 @@ def test_payloads_get_other_names_and_nothing_else_changes() -> None:
     assert isinstance(moved.payload_ref, PayloadRef)
     assert {ref.uri for ref in references_of(event)} == {URI}
     assert _without_uris(moved) == _without_uris(event)
+
+
+def result_at(tenant: str = "acme") -> PayloadRef:
+    """A result that is kept in an object of its own."""
+    home = Home(env="dev", region="local", cell="local-a", root=ROOT)
+    place = msgspec.structs.replace(PLACE, tenant=tenant)
+    return PayloadRef(uri=place.logical_uri(), sha256=OTHER, media_type=JSON, bytes=9, key=place.physical_key(home))
+
+
+def with_result(tenant: str = "acme") -> Envelope:
+    ref = result_at(tenant)
+    left = Storage().left("ok", {"n": 1}, ref, About(size=9, preview="{}"))
+    issued = {"steps": {"load": {"reference": left["reference"]}}}
+    payload = {"result": left, "context": issued, "note": ref.uri, "key": ref.key}
+    return envelope("call.done", payload=payload, payload_ref=ref)
+
+
+def test_a_result_with_an_object_of_its_own() -> None:
+    event = with_result()
+    assert list(references_of(event)) == [result_at()] * 2
+    assert {object_of(ref) for ref in references_of(event)} == {result_at().key}
+
+
+def test_a_result_whose_object_nobody_says_is_kept_elsewhere() -> None:
+    nowhere = msgspec.structs.replace(result_at(), key=None)
+    assert list(references_of(envelope("call.done", payload_ref=nowhere))) == []
+
+
+def test_results_get_other_names_and_other_keys() -> None:
+    event = with_result()
+    moved = with_references(event, "labs", {PLACE.execution_id: ROOT}.get)
+    assert list(references_of(moved)) == [result_at("labs")] * 2
+    assert moved.payload["context"]["steps"]["load"]["reference"]["key"] == result_at("labs").key
+    assert moved.payload["note"] == result_at("labs").uri
+    assert moved.payload["key"] == event.payload["key"]  # a text of somebody's
+
+
+def test_a_route_is_kept() -> None:
+    ref = msgspec.structs.replace(result_at(), key=routed("s3", result_at().key or ""))
+    moved = with_references(envelope("call.done", payload_ref=ref), "labs", {PLACE.execution_id: ROOT}.get)
+    assert moved.payload_ref is not None
+    assert moved.payload_ref.key == routed("s3", result_at("labs").key or "")
 
 
 def _without_uris(event: Envelope) -> bytes:

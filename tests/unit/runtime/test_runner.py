@@ -9,7 +9,7 @@ import pytest
 
 from noetl.errors import Unavailable
 from noetl.kernel.event import Json
-from noetl.runtime.embedded.runner import cancel_tree, inspect, result_of
+from noetl.runtime.embedded.runner import cancel_tree, inspect
 from noetl.tools.base import Call
 from tests.unit.runtime.workshop import ORIGIN, Failed, Workshop, asking, book, plain, step
 
@@ -77,8 +77,9 @@ async def test_a_result_of_any_size_is_read_by_later_steps_and_after_a_reload(si
     routed = step("a", next={"arcs": [{"step": "b", "when": f"{{{{ a.text | length == {size} }}}}"}]})
     finished = await either.run(book(routed, asked))
     assert finished.result == {"size": size, "n": 1}
-    again = await either.driver().execution(finished.execution_id)
-    assert result_of(again, "a") == {"text": "x" * size, "n": 1}
+    driver = either.driver()
+    again = await driver.execution(finished.execution_id)
+    assert await driver.keeper.result_of(again, "a") == {"text": "x" * size, "n": 1}
 
 
 async def test_a_large_result_may_be_the_last_one(either: Workshop) -> None:

@@ -98,11 +98,6 @@ class TestScripts:
         )
         assert await result_of(plant, document) == [3, 4]
 
-    @pytest.mark.parametrize("scheme", ["s3", "gs"])
-    async def test_object_stores_are_not_configured(self, scheme: str, plant: Plant) -> None:
-        error = await error_of(plant, book(step("a", tool={"kind": "python", "script": {"uri": f"{scheme}://b/a.py"}})))
-        assert (error["kind"], error["code"]) == ("storage_access", "KIND_UNAVAILABLE")
-
 
 class TestWorkbook:
     def entry(self, tool: Json, **more: Any) -> list[Json]:

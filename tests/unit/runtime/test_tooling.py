@@ -48,8 +48,15 @@ class TestAdmission:
         document = book(step("a", tool={"kind": "noop"}, output={"store": {"kind": "s3"}}))
         with pytest.raises(Unavailable) as refused:
             await plant.run(document)
-        assert refused.value.message == "step 'a' keeps its result in 's3', which is not to be had here"
-        assert refused.value.hint == 'set payloads.url = "s3://bucket", or leave output.store out'
+        assert refused.value.message == "step 'a' keeps its result in 's3', and this installation has no route there"
+        assert refused.value.hint == 'set payloads.routes = ["s3=s3://bucket/prefix"], or leave output.store out'
+
+    async def test_a_data_stage_without_a_host_keeps_an_execution_from_beginning(self, plant: Plant) -> None:
+        sides = {"source": {"type": "duckdb", "query": "q"}, "target": {"type": "duckdb", "table": "t"}}
+        with pytest.raises(Unavailable) as refused:
+            await plant.run(book(step("move", tool={"kind": "transfer", **sides})))
+        assert refused.value.message == "step 'move' of t is a transfer, which cannot run here"
+        assert refused.value.hint is not None
 
     async def test_a_kind_that_is_here_is_enough(self, plant: Plant) -> None:
         document = book(task("noop"), executor={"requires": {"tools": ["noop", "playbook", "shell"]}})
@@ -137,12 +144,11 @@ class TestSettings:
         async with opened(tmp_path / "own", {"tools": Tools(artifact_roots=(str(shared),))}) as plant:
             assert (await plant.run(get)).result["data"] == "hello"
 
-    async def test_object_stores_that_are_not_configured_are_named(self, plant: Plant) -> None:
-        for scheme in ("s3", "gs"):
-            finished = await plant.run(book(task("artifact", action="get", uri=f"{scheme}://bucket/a")))
-            assert finished.error is not None
-            assert (finished.error["kind"], finished.error["code"]) == ("storage_access", "KIND_UNAVAILABLE")
-            assert f"needs an object store for {scheme}://" in finished.error["message"]
+    async def test_an_address_of_no_scheme_says_which_there_are(self, plant: Plant) -> None:
+        finished = await plant.run(book(task("artifact", action="get", uri="ftp://host/a")))
+        assert finished.error is not None
+        assert (finished.error["kind"], finished.error["code"]) == ("schema", "FIELD_INVALID")
+        assert "use one of noetl://, file://, s3://, gs://, " in finished.error["message"]
 
 
 class TestEnvironment:

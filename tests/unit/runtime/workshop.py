@@ -28,7 +28,9 @@ from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import default_registry
+from noetl.payloads.caches import Caches
 from noetl.payloads.store import PayloadStore
+from noetl.payloads.tiers import PayloadTiers
 from noetl.playbook.kinds import KINDS
 from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
@@ -38,6 +40,7 @@ from noetl.runtime.driver import Driver, Issued, Origin, Request
 from noetl.runtime.embedded.runner import Finished, Runner, open_runner
 from noetl.runtime.projector import PROJECTOR, Projector
 from noetl.runtime.wiring import Embedded
+from noetl.settings import Bytes, Payloads
 from noetl.tools.base import Call, Outcome, Rendering, failed, ok
 from noetl.tools.registry import Registry
 from tests.scribe import START
@@ -156,7 +159,8 @@ class Workshop:
         """A driver of its own, as another process would have it; it knows the log and nothing else."""
         noted = issued if issued is not None else []
         return Driver(
-            self.ledger, self.embedded.payloads, self.clock, ORIGIN, _Ids(self.clock).next, noted.append, KINDS
+            self.ledger, self.embedded.keeper(ORIGIN.project_id), self.clock, ORIGIN, _Ids(self.clock).next,
+            noted.append, KINDS,
         )  # fmt: skip
 
     async def register(self, document: str | Json) -> None:
@@ -231,7 +235,9 @@ async def sqlite_workshop(scratch: Path) -> AsyncIterator[Workshop]:
 
 def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, catalog: Any, scratch: Path) -> Workshop:
     registry = default_registry()
-    payloads = PayloadStore(MemoryObjectStore(), ORIGIN.tenant_id, ORIGIN.project_id)
+    objects = MemoryObjectStore()
+    payloads = PayloadStore(objects, ORIGIN.tenant_id, ORIGIN.project_id)
+    caches = Caches(Payloads(shared_memory=Bytes(0), disk_cache=Bytes(0)), clock)
     replayer = Replayer(ledger, projections, registry, clock, payloads)
     embedded = Embedded(
         clock=clock,
@@ -242,7 +248,9 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         credentials=None,  # type: ignore[arg-type]  # nor has credentials
         tokens=None,  # type: ignore[arg-type]  # nor tokens
         projections=projections,
+        objects=objects,
         payloads=payloads,
+        tiers=PayloadTiers(payloads, caches),
         registry=registry,
         replayer=replayer,
         verifier=Verifier(ledger, projections, replayer, PROJECTOR),

@@ -32,6 +32,10 @@ _SCAN = 2000
 )
 @click.option("--cursor", type=click.IntRange(0, MAX_ID), default=0, metavar="N", help="Position after which to begin.")
 @click.option("--follow", is_flag=True, help="Go on as events arrive, until the execution has ended.")
+@click.option(
+    "--resolve-payloads", is_flag=True, help="Put payloads that are kept outside of their events back into them."
+)
+@click.option("--degraded", is_flag=True, help="Mark an event whose payload cannot be had, instead of failing.")
 @context_option
 @common
 def command(
@@ -40,15 +44,24 @@ def command(
     limit: int,
     cursor: int,
     follow: bool,
+    resolve_payloads: bool,
+    degraded: bool,
     context: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
     """Show the events of an execution in the order they were committed."""
+    if degraded and not resolve_payloads:
+        raise click.UsageError("--degraded says what to do about payloads; add --resolve-payloads")
+    if resolve_payloads and follow:
+        raise click.UsageError("--resolve-payloads shows what is there already; leave out --follow")
     if (target := target_of(context, home)) is not None:
+        if resolve_payloads:
+            raise click.UsageError("--resolve-payloads reads the payload store of a home; use it without --context")
         return events_on(target, execution, types, limit, cursor, follow, as_json)
-    return run_async(_events(execution, types, limit, cursor, follow, home, tenant, as_json))
+    resolve = None if not resolve_payloads else "degraded" if degraded else "strict"
+    return run_async(_events(execution, types, limit, cursor, follow, resolve, home, tenant, as_json))
 
 
 async def _events(
@@ -57,6 +70,7 @@ async def _events(
     limit: int,
     cursor: int,
     follow: bool,
+    resolve: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
@@ -70,6 +84,8 @@ async def _events(
             await _follow(embedded, root, types, cursor, as_json)
             return
         page, next_cursor = await _page(embedded, root, types, limit, cursor)
+        if resolve is not None:
+            page = [await _resolved(embedded, item, degraded=resolve == "degraded") for item in page]
     if as_json:
         print_json({"events": [_document(item) for item in page], "next_cursor": next_cursor})
         return
@@ -93,6 +109,11 @@ async def _page(
     more = len(found) > limit
     found = found[:limit]
     return found, str(found[-1].position) if more else None
+
+
+async def _resolved(embedded: Embedded, item: Recorded, *, degraded: bool) -> Recorded:
+    store = embedded.payloads.of_tenant(item.event.tenant_id)
+    return msgspec.structs.replace(item, event=await store.resolve_envelope(item.event, degraded=degraded))
 
 
 async def _follow(embedded: Embedded, root: Stream, types: Sequence[str], cursor: int, as_json: bool) -> None:

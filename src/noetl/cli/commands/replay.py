@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl.cli.cutoffs import cutoff_of
+from noetl.cli.exits import MISMATCH, OK
 from noetl.cli.options import common, find_root, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, readable, table
 
@@ -33,6 +34,7 @@ _COLUMNS = {
 @click.option("--at-position", type=int, metavar="N", help="As of this position of the ledger, inclusive.")
 @click.option("--at-time", metavar="TIME", help="As of this moment (ISO 8601; UTC unless it says otherwise).")
 @click.option("--resolve-payloads", is_flag=True, help="Read every payload through and check its digest.")
+@click.option("--degraded", is_flag=True, help="With it: exit 0 also if payloads are missing, and only report them.")
 @click.option("--no-snapshots", is_flag=True, help="Fold from the first event on.")
 @common
 def command(
@@ -41,32 +43,40 @@ def command(
     at_position: int | None,
     at_time: str | None,
     resolve_payloads: bool,
+    degraded: bool,
     no_snapshots: bool,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
     """Rebuild the state of an execution from its log, as of a moment, with the checksums that prove it."""
+    if degraded and not resolve_payloads:
+        raise click.UsageError("--degraded says what to do about payloads: give --resolve-payloads too")
     cutoff = cutoff_of(at_event, at_position, at_time)
-    return run_async(_replay(execution, cutoff, resolve_payloads, not no_snapshots, home, tenant, as_json))
+    payloads = "degraded" if degraded else "resolved" if resolve_payloads else "left"
+    return run_async(_replay(execution, cutoff, payloads, not no_snapshots, home, tenant, as_json))
 
 
 async def _replay(
     execution: str,
     cutoff: Cutoff,
-    resolve_payloads: bool,
+    payloads: str,
     snapshots: bool,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
-) -> None:
+) -> int:
     from noetl.runtime.wiring import open_embedded
 
     settings = settings_of(tenant)
     async with open_embedded(home_of(home), settings) as embedded:
         root = await find_root(embedded, execution, settings)
         replayed = await embedded.replayer.replay(
-            root, cutoff, snapshots=snapshots, resolve_payloads=_MOST_SUMMARIES if resolve_payloads else None
+            root,
+            cutoff,
+            snapshots=snapshots,
+            resolve_payloads=None if payloads == "left" else _MOST_SUMMARIES,
+            degraded=payloads == "degraded",
         )
     if as_json:
         from noetl.replay.document import document_of
@@ -74,6 +84,17 @@ async def _replay(
         print_json(document_of(replayed))
     else:
         _show(replayed)
+    return OK if payloads == "degraded" or _is_whole(replayed) else MISMATCH
+
+
+def _is_whole(replayed: Replayed) -> bool:
+    """Whether every payload is there as its reference says, as far as anybody has looked."""
+    if replayed.payloads is None or not replayed.payloads.missing_or_damaged:
+        return True
+    note(
+        "a payload that is not there makes the replay incomplete: noetl repair may restore it, --degraded goes without"
+    )
+    return False
 
 
 def _show(replayed: Replayed) -> None:
@@ -101,6 +122,9 @@ def _show(replayed: Replayed) -> None:
     if replayed.payloads is not None:
         report = replayed.payloads
         click.echo(f"  payloads   {report.payloads} read, {report.missing_or_damaged} missing or damaged")
+        for summary in report.summaries:
+            if summary.error is not None:
+                click.echo(f"             {readable(summary.uri)}: {summary.error}")
 
 
 def _origin(replayed: Replayed) -> str:

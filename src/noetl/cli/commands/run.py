@@ -22,7 +22,7 @@ from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
 from noetl.cli.remote import context_option, run_on, target_of_run
 from noetl.cli.sources import Source, in_catalog, in_file, register_beside, unknown
-from noetl.errors import InvalidInput
+from noetl.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from noetl.api.asking import Job
@@ -189,7 +189,11 @@ async def execute(
         async with alone(embedded, home, str(execution_id)), progress.shown():
             _cancel_on_interrupt(runner, execution_id)
             await runner.resume(execution_id)
-            finished = await runner.wait(execution_id)
+            try:
+                finished = await runner.wait(execution_id)
+            except Unavailable:
+                note(f"what is done is kept: noetl resume {execution_id} goes on when the cause is mended")
+                raise
             if finished.status == "CANCELLED":
                 await runner.settle(_GRACE)
         fault = await fault_of(embedded, runner.driver, execution_id)

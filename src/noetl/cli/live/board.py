@@ -35,6 +35,8 @@ class Counter:
     done: int = 0
     failed: int = 0
     rows: int = 0
+    rows_failed: int = 0
+    bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class Board:
             "call.error": self._errored,
             "loop.opened": self._loop_opened,
             "stage.opened": self._stage_opened,
+            "frame.dispatched": self._dispatched,
             "frame.committed": self._framed,
             "frame.failed": self._framed,
             "step.exit": self._exited,
@@ -201,11 +204,16 @@ class Board:
 
     def _loop_opened(self, run: Run, event: Envelope) -> None:
         step = self._step(run, event, "")
-        step.counter = Counter("iteration", int(event.payload.get("total", 0)))
+        step.counter = Counter("iteration", _number(event.payload.get("total")))
 
     def _stage_opened(self, run: Run, event: Envelope) -> None:
-        total = event.payload.get("frames")
-        self._step(run, event, "").counter = Counter("frame", total if isinstance(total, int) else None)
+        self._step(run, event, "").counter = Counter("frame", None)
+
+    def _dispatched(self, run: Run, event: Envelope) -> None:
+        """What a stage runs over is known with its first frame; of a cursor nobody ever knows."""
+        step, total = run.steps.get(event.node_name or ""), event.payload.get("frames")
+        if step is not None and step.counter is not None and isinstance(total, int):
+            step.counter.total = max(total, step.counter.total or 0)
 
     def _counted(self, run: Run, event: Envelope) -> None:
         step = run.steps.get(event.node_name or "")
@@ -218,9 +226,13 @@ class Board:
     def _framed(self, run: Run, event: Envelope) -> None:
         step = run.steps.get(event.node_name or "")
         if step is not None and step.counter is not None and step.counter.unit == "frame":
-            _count(step.counter, failed=event.event_type == "frame.failed")
-            rows = event.payload.get("rows", event.payload.get("row_count"))
-            step.counter.rows += rows if isinstance(rows, int) else 0
+            failed = event.event_type == "frame.failed"
+            _count(step.counter, failed=failed)
+            rows = _number(event.payload.get("rows", event.payload.get("row_count")))
+            outcomes = event.payload.get("outcomes")
+            step.counter.rows += rows
+            step.counter.rows_failed += rows if failed else _number((outcomes or {}).get("error"))
+            step.counter.bytes += event.payload_ref.bytes if event.payload_ref is not None and not failed else 0
 
     def _errored(self, run: Run, event: Envelope) -> None:
         step = run.steps.get(event.node_name or "")
@@ -254,6 +266,10 @@ class Board:
 def _count(counter: Counter, *, failed: bool) -> None:
     counter.done += 1
     counter.failed += failed
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _last_line(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from noetl.cli.counting import size
 from noetl.cli.live.board import Board, Counter, EndedStep, Run, StepRun
 from noetl.cli.output import readable
 
@@ -166,12 +167,23 @@ def _bar(counter: Counter, seconds: float, frame: _Frame) -> Line:
     line.append(Piece(f"  {counter.done:,}{of}"))
     if counter.failed:
         line.append(Piece(f"  {counter.failed:,} failed", "red"))
-    if counter.rows:
-        line.append(Piece(f"  {counter.rows:,} rows", "dim"))
+    line += _rows(counter)
     if counter.done:
-        line.append(Piece(f"  {_rate(rate)}", "dim"))
+        line.append(Piece(f"  {_rate(counter.rows / seconds, ' rows') if counter.rows else _rate(rate)}", "dim"))
         if counter.total and counter.done < counter.total:
             line.append(Piece(f"  {duration((counter.total - counter.done) / rate)} left", "dim"))
+    return line
+
+
+def _rows(counter: Counter) -> Line:
+    """What frames have done with their rows."""
+    line: Line = []
+    if counter.rows:
+        line.append(Piece(f"  {counter.rows:,} {_word(counter.rows, 'row')}", "dim"))
+    if counter.rows_failed:
+        line.append(Piece(f" ({counter.rows_failed:,} failed)", "red"))
+    if counter.bytes:
+        line.append(Piece(f"  {size(counter.bytes)}", "dim"))
     return line
 
 
@@ -195,6 +207,9 @@ def tally(step: EndedStep) -> str:
         said.append(f"{count} {_word(count, step.counter.unit)}")
         if step.counter.failed:
             said.append(f"{step.counter.failed} failed")
+        if step.counter.rows:
+            failed = f" ({step.counter.rows_failed:,} failed)" if step.counter.rows_failed else ""
+            said.append(f"{step.counter.rows:,} {_word(step.counter.rows, 'row')}{failed}")
     if step.attempts > 1:
         said.append(f"{step.attempts} attempts")
     return ", ".join(said)
@@ -210,8 +225,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 60:.1f}/min"
+def _rate(rate: float, unit: str = "") -> str:
+    said = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" if rate >= 0.1 else f"{rate * 60:.1f}"
+    return f"{said}{unit}/{'s' if rate >= 0.1 else 'min'}"
 
 
 def _word(number: int, word: str) -> str:

@@ -90,6 +90,10 @@ class Home(msgspec.Struct, frozen=True, kw_only=True):
             check_number("root execution", self.root)
 
 
+_ANYWHERE = Home(env="0", region="0", cell="0")
+_HOME = re.compile(r"noetl/env=[^/]+/region=[^/]+/cell=[^/]+/shard=s[0-9]{4}")
+
+
 class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one result: run of a step, frame, row (an index from 0), attempt and perhaps task and visit.
 
@@ -158,6 +162,18 @@ class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
         """The object that holds the result's bytes."""
         suffix = self._task_suffix(KEY_PART_CHARS)
         return "/".join((self._prefix(home), *self._place(KEY_PART_CHARS), f"{self.attempt}{suffix}.bin"))
+
+    def owns(self, key: str) -> bool:
+        """Whether an object may hold this result: the key that one home or another derives for it, and no other's."""
+        _, shard, own = self.physical_key(_ANYWHERE).partition("/tenant=")
+        home, found, rest = key.partition("/tenant=")
+        return found == shard and rest == own and _HOME.fullmatch(home) is not None
+
+    def key_beside(self, key: str, root: int | None = None) -> str:
+        """The object that holds this result where `key` holds that of the same work under another tenant's name."""
+        home, _, _ = key.partition("/shard=")
+        own = self.physical_key(_ANYWHERE).partition("/tenant=")[2]
+        return f"{home}/shard={shard_label(self.shard(root))}/tenant={own}"
 
     def effect_object_key(self, home: Home) -> str:
         """The object whose existence says that the effect has happened: of a task, or of a frame's whole output."""

@@ -89,7 +89,7 @@ def _box(playbook: Playbook, step: Step, is_join: bool) -> Box:
         is_final=step.name == playbook.final_step,
         is_fork=router is not None and router.mode == "inclusive" and len(router.arcs) > 1,
         is_join=is_join,
-        is_stage=step.is_data_stage,
+        is_stage=step.is_data_stage or step.stage_kind is not None,
         is_loop=step.loop is not None,
     )
 

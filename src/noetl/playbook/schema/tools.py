@@ -26,14 +26,13 @@ from noetl.playbook.schema.parts import (
     ref,
 )
 from noetl.playbook.validate.stages import (
-    INPUT_SOURCES,
     ON_FAIL,
     SOURCE_TYPES,
     TARGET_TYPES,
     TRANSFER_MODES,
     WRITE_MODES,
 )
-from noetl.playbook.words import ACTIONS, BACKOFFS, SCOPES, SCRIPT_SOURCES, STORES
+from noetl.playbook.words import ACTIONS, BACKOFFS, SCOPES, SCRIPT_SOURCES, SOURCES, STORES
 
 __all__ = ["FIELDS", "OWN_FIELDS", "tool_parts"]
 
@@ -89,10 +88,12 @@ FIELDS: dict[str, Schema] = {
     "return_step": described(TEXT, "step whose result is the call's"),
     "name": described(TEXT, "entry of the workbook"),
     "result": described(ANY, "value to give back"),
-    "action": one_of(("get", "put"), "read or write"),
+    "action": one_of(("get", "put", "list"), "read, write or list"),
     "result_ref": described(ANY, "reference of a result"),
-    "uri": described(TEXT, "address: `noetl://`, `s3://`, `gs://` or `file://`"),
+    "uri": described(TEXT, "address: `noetl://`, `s3://`, `gs://`, `az://` or `file://`"),
     "compress": described(_FLAG, "compress what is written", default=True),
+    "overwrite": described(_FLAG, "replace what is there", default=True),
+    "limit": described(ANY, "how many objects are listed at most", default=1000),
     "env": described({"type": ["object", "array"]}, "environment variables"),
     "job": described(MAPPING, "settings of the batch job"),
     "image": described(TEXT, "container image", examples=["alpine:3.20"]),
@@ -158,7 +159,7 @@ OWN_FIELDS: dict[str, dict[str, Schema]] = {
             "additionalProperties": {
                 "anyOf": [
                     TEXT,
-                    obj({name: described(ANY, f"{name} to read") for name in INPUT_SOURCES}, closed=False),
+                    obj({name: described(ANY, f"{name} to read") for name in SOURCES}, closed=False),
                 ]
             },
         },

@@ -261,7 +261,7 @@ def _loop() -> Schema:
     spec = obj(
         {
             "mode": one_of(LOOP_MODES, "how it runs", default="sequential"),
-            "max_in_flight": described(WHOLE, "iterations or slots at once", default=1),
+            "max_in_flight": described(WHOLE, "iterations or slots at once; 8 in fan-outs", default=1),
             "policy": policy,
             "frame": ref("frame", "cursor loops and fan-outs: rows taken and committed together"),
             "engine": one_of(ENGINES, "who runs it", default="auto"),

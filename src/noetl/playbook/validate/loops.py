@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl.playbook.bounds import COUNT, FRAME, PARTITIONS, is_template
+from noetl.playbook.bounds import COUNT, FANOUT_ROWS, FANOUT_SLOTS, FRAME, PARTITIONS, is_template
 from noetl.playbook.document import Cursor, Frame, Loop
 from noetl.playbook.problems import Report
 from noetl.playbook.source import Node
 from noetl.playbook.validate.shapes import bounded, choice, columns, ignore_unknown, mapping, truth
+from noetl.playbook.validate.stages import check_dataset
 from noetl.playbook.validate.templates import check_strict
 from noetl.playbook.words import ENGINES, FAILURES, LOOP_MODES, PLACEMENTS, is_readable
 
 __all__ = ["read_loop"]
 
-_FANOUT_ROWS = 50_000
 _SPEC_KEYS = ("mode", "max_in_flight", "policy", "frame", "engine", "partitions", "by")
 
 
@@ -36,18 +36,21 @@ def read_loop(report: Report, node: Node, step: str) -> Loop | None:
     if (mode == "cursor") != (claims is not None):
         report.add("NTL-304", spec.key("mode") if mode == "cursor" else node.key("cursor"))
     cursor = _read_cursor(report, claims) if claims is not None else None
+    if mode == "fanout" and items is not None:
+        check_dataset(report, items)
     if claims is not None:
         mode = "cursor"  # what else is asked of a cursor loop is asked of one whose mode is wrong, too
     placement, failure = _read_policy(report, spec)
     limit = spec.get("max_in_flight")
     if mode == "parallel" and limit is None:
         report.add("NTL-953", spec)
+    unsaid = FANOUT_SLOTS if mode == "fanout" else 1
     return Loop(
         iterator=iterator,
         mode=mode,
         items=items.data() if items is not None else None,
         cursor=cursor,
-        max_in_flight=bounded(report, limit, "loop.spec.max_in_flight", COUNT, "NTL-305", default=1),
+        max_in_flight=bounded(report, limit, "loop.spec.max_in_flight", COUNT, "NTL-305", default=unsaid),
         placement=placement,
         failure=failure or ("best_effort" if mode == "cursor" else "fail_at_end"),
         frame=_read_frame(report, spec, mode),
@@ -105,7 +108,7 @@ def _read_cursor(report: Report, node: Node) -> Cursor:
 
 
 def _read_frame(report: Report, spec: Node, mode: str) -> Frame:
-    rows: dict[str, Any] = {"max_rows": _FANOUT_ROWS} if mode == "fanout" else {}
+    rows: dict[str, Any] = {"max_rows": FANOUT_ROWS} if mode == "fanout" else {}
     node = spec.get("frame")
     if node is None:
         return Frame(**rows)

@@ -7,12 +7,12 @@ from noetl.playbook.document import Reduce, Step
 from noetl.playbook.problems import Report
 from noetl.playbook.source import Node
 from noetl.playbook.validate.shapes import Context, bounded, choice, columns, ignore_unknown, mapping
+from noetl.playbook.words import SOURCES
 
-__all__ = ["check_reduce_source", "check_spark", "check_transfer", "read_reduce"]
+__all__ = ["check_dataset", "check_reduce_source", "check_spark", "check_transfer", "read_reduce"]
 
-INPUT_SOURCES = ("path", "table", "postgres", "csv", "json", "parquet", "orc", "resource", "ref")
 ON_FAIL = ("warn", "drop", "fail")
-WRITE_MODES = ("overwrite", "append", "error", "ignore")
+WRITE_MODES = ("overwrite", "append", "upsert", "error", "ignore")
 SOURCE_TYPES = ("http", "postgres", "snowflake", "duckdb")
 TARGET_TYPES = ("postgres", "snowflake", "duckdb")
 TRANSFER_MODES = ("append", "replace", "upsert")
@@ -52,6 +52,16 @@ def check_reduce_source(context: Context, step: Step, steps: dict[str, Step]) ->
             context.report.add("NTL-812", at, step=source.name)
 
 
+def check_dataset(report: Report, node: Node) -> None:
+    """What a fan-out runs over, as far as it is written out."""
+    if node.is_mapping:
+        if sum(key in node.entries for key in SOURCES) != 1:
+            report.add("NTL-822", node, name="in", allowed=SOURCES)
+    elif not node.is_list and (not isinstance(node.value, str) or not node.value.strip()):
+        shape = "a list, a template, an address or a mapping of a source"
+        report.add("NTL-821", node, field="loop.in", shape=shape)
+
+
 # --- spark ------------------------------------------------------------------------------------------------
 
 
@@ -79,8 +89,8 @@ def _check_inputs(report: Report, node: Node | None) -> None:
         if not name.isidentifier():
             report.add("NTL-823", node.key(name), name=name)
         if source.is_mapping:
-            if sum(key in source.entries for key in INPUT_SOURCES) != 1:
-                report.add("NTL-822", source, name=name, allowed=INPUT_SOURCES)
+            if sum(key in source.entries for key in SOURCES) != 1:
+                report.add("NTL-822", source, name=name, allowed=SOURCES)
         elif not isinstance(source.value, str) or not source.value:
             report.add("NTL-821", source, field=f"inputs.{name}", shape="a mapping, a template or a noetl:// name")
 

@@ -24,6 +24,11 @@ __all__ = ["read_task", "read_tool"]
 _SHAPE = "a mapping or non-empty list"
 _CONNECTION = ("host", "port", "user", "username", "password", "database", "dbname", "dsn", "connection_string")
 _SPEC_KEYS = ("policy", "timeout", "side_effecting")
+_ARTIFACT_NEEDS: dict[str, list[tuple[str, ...]]] = {
+    "get": [("uri", "result_ref")],
+    "put": [("uri",), ("data",)],
+    "list": [("uri",)],
+}
 
 
 def read_tool(context: Context, node: Node, step: str, at: str, step_input: frozenset[str]) -> tuple[list[Task], bool]:
@@ -171,7 +176,7 @@ def _note_missing(report: Report, task: Node, kind: str, name: str) -> None:
         inner = task.get("input")
         given.update(inner.entries if inner is not None else {})
         action = given["action"].value if "action" in given else None
-        needs += [("uri", "result_ref")] if action == "get" else [("uri",), ("data",)] if action == "put" else []
+        needs += _ARTIFACT_NEEDS.get(str(action), [])
     for options in needs:
         if not any(key in given and given[key].value not in (None, "", [], {}) for key in options):
             report.add("NTL-951", task, kind=kind, task=name, field=options[0])

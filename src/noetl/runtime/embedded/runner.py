@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
@@ -22,7 +24,7 @@ from noetl.runtime.calls import Calls, Finished, find_document, finished
 from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import ControlPlane
 from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
-from noetl.runtime.execution import Execution, result_of
+from noetl.runtime.execution import Execution
 from noetl.runtime.notices import Listener
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
@@ -32,7 +34,11 @@ from noetl.runtime.wiring import Embedded
 from noetl.runtime.worker import Worker
 from noetl.tools.registry import Registry
 
-__all__ = ["Finished", "Runner", "cancel_tree", "driver_of", "find_document", "inspect", "open_runner", "result_of"]
+if TYPE_CHECKING:
+    from noetl.payloads.effects import EffectStore
+    from noetl.runtime.stages.stages import Stages
+
+__all__ = ["Finished", "Runner", "cancel_tree", "driver_of", "find_document", "inspect", "open_runner"]
 
 _WORKER = "local"
 _LOOK_SECONDS = 30.0
@@ -58,6 +64,7 @@ class Runner:
         on_notice: Listener | None = None,
     ) -> None:
         self._embedded = embedded
+        self._origin = origin
         self._ids = Snowflake(secrets.randbelow(MAX_NODE + 1))
         self._ended: dict[int, asyncio.Future[None]] = {}
         self._faults: dict[int, Exception] = {}
@@ -68,7 +75,7 @@ class Runner:
         leases = leases or MemoryLeases(MonotonicClock())
         self.driver = Driver(
             embedded.ledger,
-            embedded.payloads,
+            embedded.keeper(origin.project_id),
             embedded.clock,
             origin,
             self._new_id,
@@ -84,16 +91,33 @@ class Runner:
             self.driver, embedded.catalog, embedded.clock, origin.tenant_id,
             take_up=self.resume, wait=self.wait, cancel=self.cancel, on_done=self._done,
         )  # fmt: skip
-        worker = Worker(
+        self._worker = Worker(
             tooling.registry, embedded.clock, self._calls.prepare, directory, scratch, tooling.vault, tooling.env,
-            on_notice,
+            on_notice, _effects_of(embedded), self._calls.run,
         )  # fmt: skip
         self.pool = Pool(
-            ControlPlane(self.driver, embedded.payloads, leases, origin, alone=alone), worker, self._telemetry,
+            ControlPlane(self.driver, leases, origin, alone=alone), self._worker, self._telemetry,
             embedded.clock, _WORKER,
-            on_done=self._done, on_fault=self._fail,
+            on_done=self._done, on_fault=self._fail, stages=lambda: self.stages,
         )  # fmt: skip
         self._reaper = Reaper(self.driver, leases, self._telemetry, embedded.clock, self._fail)
+
+    @functools.cached_property
+    def stages(self) -> Stages:
+        """The data stages that are kept here; made for the first of them, because most runs have none."""
+        from noetl.runtime.stages.host import stage_hosts
+        from noetl.runtime.stages.stages import Stages
+
+        host_for, pin = stage_hosts(self._worker, self._embedded)
+        return Stages(
+            self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self._telemetry,
+            host_for=host_for, pin=pin, open_session=self._worker.open_session, on_events=self._notice,
+        )  # fmt: skip
+
+    @property
+    def kept_stages(self) -> Stages | None:
+        """The same, unless there was none so far."""
+        return self.stages if "stages" in self.__dict__ else None
 
     async def start(self, request: Request) -> int:
         """Begin an execution."""
@@ -111,7 +135,7 @@ class Runner:
             execution = await self.driver.latest(execution_id)
             if execution.control.ended is not None:
                 self._say_ended(execution_id)
-                return finished(execution)
+                return await finished(execution, self.driver.keeper)
             fault = self._faults.pop(execution_id, None)
             if fault is not None:
                 raise fault
@@ -155,6 +179,8 @@ class Runner:
         """Stop what is still running."""
         await self._calls.close()
         await self.pool.close()
+        if self.kept_stages is not None:
+            await self.kept_stages.close()
         with contextlib.suppress(NoetlError):  # what is not sealed now will be when the execution is taken up
             await self._telemetry.close()
 
@@ -176,6 +202,8 @@ class Runner:
                 self._calls.begin(event.execution_id or 0, event.command_id or 0, self._fail)
             if event.execution_id is not None and event_type in TERMINAL_TYPES:
                 metrics.count("noetl_executions_ended_total", TERMINAL_TYPES[event_type])
+                if self.kept_stages is not None:
+                    self.kept_stages.end(event.execution_id)
                 self._say_ended(event.execution_id)
         self._on_events(events)
 
@@ -208,6 +236,15 @@ class Runner:
 
     def _new_id(self) -> int:
         return self._ids.next(self._embedded.clock.now() // 1000)
+
+
+def _effects_of(embedded: Embedded) -> EffectStore | None:
+    """Where workers keep what has had its effect; None where the barrier is off."""
+    if not embedded.settings.effects.barrier:
+        return None
+    from noetl.payloads.effects import EffectStore
+
+    return EffectStore(embedded.objects)
 
 
 @contextlib.asynccontextmanager
@@ -273,10 +310,12 @@ def driver_of(embedded: Embedded, origin: Origin) -> Driver:
         raise NoetlError("this driver starts nothing")
 
     return Driver(
-        embedded.ledger, embedded.payloads, embedded.clock, origin, never, lambda _: None, Registry().user_kinds()
-    )
+        embedded.ledger, embedded.keeper(origin.project_id), embedded.clock, origin, never, lambda _: None,
+        Registry().user_kinds(),
+    )  # fmt: skip
 
 
 async def inspect(embedded: Embedded, origin: Origin, execution_id: int) -> Finished:
     """What an execution has become so far, without working on it."""
-    return finished(await driver_of(embedded, origin).execution(execution_id))
+    driver = driver_of(embedded, origin)
+    return await finished(await driver.execution(execution_id), driver.keeper)

@@ -15,7 +15,7 @@ from noetl.kernel.time import format_time
 from noetl.playbook import templates
 from noetl.runtime.addresses import Addresses
 from noetl.runtime.driver import Origin
-from noetl.runtime.embedded.runner import result_of
+from noetl.runtime.execution import Execution
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.service.reading import Reading
 from noetl.runtime.service.shapes import (
@@ -29,6 +29,7 @@ from noetl.runtime.service.shapes import (
     checked_depth,
     id_of,
 )
+from noetl.runtime.showing import described
 from noetl.runtime.wiring import Embedded
 from noetl.tools.values import BadField
 
@@ -42,8 +43,9 @@ class Results:
         self._reading = reading
         self._clock = embedded.clock
         self._tenant_id = origin.tenant_id
-        loader = Loader(embedded.ledger, embedded.payloads, Documents(()), origin.tenant_id)
-        self._addresses = Addresses(embedded.payloads, loader, origin.tenant_id, origin.project_id)
+        self._keeper = embedded.keeper(origin.project_id)
+        loader = Loader(embedded.ledger, self._keeper, Documents(()), origin.tenant_id)
+        self._addresses = Addresses(self._keeper, loader, origin.tenant_id, origin.project_id)
 
     async def result(self, execution_id: int, step: str | None = None) -> ResultView:
         """The result of a step, or of the step that gives the execution its own. Raises NotFound."""
@@ -54,16 +56,16 @@ class Results:
             ended = ", ".join(sorted(other for other, state in control.steps.items() if state.state == "ended"))
             what = "no result yet" if name is None else f"no result of step '{name}'"
             raise NotFound(f"execution {execution_id} has {what}", hint=f"steps that ended: {ended or 'none'}")
-        value = result_of(found, name)
-        data = canonical.encode(value)
-        rows = value.get("rows") if isinstance(value, dict) else None
+        value = await self._keeper.result_of(found, name)
+        told = described(value, control.steps[name].result.get("reference"))
         return ResultView(
             execution_id=str(execution_id),
             step=name,
-            value=value,
-            rows=len(rows) if isinstance(rows, list) else None,
-            bytes=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
+            value=told.value,
+            ref=told.ref,
+            rows=told.rows,
+            bytes=told.bytes,
+            sha256=told.sha256,
         )
 
     async def resolve(self, ref: str) -> Resolved:
@@ -113,7 +115,7 @@ class Results:
             return LoopResults(
                 execution_id=str(execution_id), step=step, status="RUNNING", results=results, stats=stats
             )
-        value = result_of(found, step)
+        value = await self._keeper.result_of(found, step)
         said = value if isinstance(value, dict) else {}
         return LoopResults(
             execution_id=str(execution_id),
@@ -127,7 +129,8 @@ class Results:
         """Templates with what an execution knows; secrets are not among it. Raises NotFound and InvalidInput."""
         checked_depth([asked.template, asked.extra_context], "the template")
         found = await self._reading.state(id_of(asked.execution_id))
-        known = Known(now=format_time(self._clock.now()), results=found.results, items=found.items)
+        results = await self._results_named(found, asked.template)
+        known = Known(now=format_time(self._clock.now()), results=results, items=found.items)
         scope = Scope(found.control, known)
         names: Json = {**scope.names_for(asked.template), **asked.extra_context}
         host = templates.Host(now=known.now)
@@ -136,6 +139,12 @@ class Results:
         visible = {*found.control.ctx, *found.control.workload, *names, *asked.extra_context, "ctx", "workload"}
         visible |= {name for name, state in found.control.steps.items() if state.state == "ended"}
         return RenderAnswer(status="ok", rendered=rendered, context_keys=sorted(visible))
+
+    async def _results_named(self, found: Execution, template: Any) -> Json:
+        """The whole of those results that the templates name and that are kept elsewhere."""
+        ended = {name: state for name, state in found.control.steps.items() if "reference" in state.result}
+        wanted = Scope(found.control, Known(now="")).names_for(template).keys() & ended.keys()
+        return {name: await self._keeper.whole(ended[name].result["reference"]) for name in wanted}
 
     async def _check(self, ref: str, tenant_id: str, execution_id: int | None) -> None:
         if tenant_id != self._tenant_id:

@@ -40,6 +40,8 @@ from noetl.runtime.service.shapes import (
     checked_depth,
     id_of,
 )
+from noetl.runtime.stages.progress import ExecutionProgress, progress_of_row
+from noetl.runtime.stages.stages import Stages
 from noetl.runtime.wiring import Embedded
 from noetl.tools.registry import Registry
 
@@ -233,7 +235,23 @@ class Service:
         """What stands out in an execution. Raises NotFound."""
         return await analyze(self.reading, execution_id, self._embedded.clock.now())
 
+    async def progress(self, execution_id: int) -> ExecutionProgress:
+        """How far its data stages have come; more exactly where they are kept here. Raises NotFound."""
+        row: Json = msgspec.json.decode((await self.reading.row(execution_id)).row)
+        rows = sorted(await self.reading.rows(execution_id, "stages"), key=lambda one: int(one["stage_id"]))
+        found = {one.stage_id: one for one in map(progress_of_row, rows)}
+        if self.stages is not None:
+            found |= {one.stage_id: one for one in self.stages.progress(execution_id)}
+        return ExecutionProgress(
+            execution_id=str(execution_id), status=row.get("status") or "PENDING", stages=list(found.values())
+        )
+
     # --- Its own life
+
+    @property
+    def stages(self) -> Stages | None:
+        """The data stages that are kept here, if there was one."""
+        return self._runner.kept_stages
 
     def refuse(self) -> None:
         """Accept nothing from now on."""

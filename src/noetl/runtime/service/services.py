@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from noetl.errors import NoetlError, Unavailable
+from noetl.errors import NoetlError, Unauthenticated, Unavailable
 from noetl.kernel.streams import execution_of
 from noetl.runtime.origin import origin_of
 from noetl.runtime.service.freshness import Freshness
 from noetl.runtime.service.service import Service, Workplace, open_service
+from noetl.runtime.stages.door import Door
 from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
 
@@ -49,13 +50,23 @@ class Services:
             if name not in self._services:
                 if self._closing:
                     raise Unavailable("this server is going down", hint="try again in a moment")
-                embedded = msgspec.structs.replace(self.embedded, payloads=self.embedded.payloads.of_tenant(tenant_id))
+                embedded = self.embedded.of_tenant(tenant_id)
                 own = origin_of(self.settings, tenant_id, organization_id)
                 origin = msgspec.structs.replace(own, server_url=self.place.server_url)
                 self._services[name] = await self._opened.enter_async_context(
                     open_service(embedded, origin, self.place, self._freshness)
                 )
             return self._services[name]
+
+    def door(self, authorization: str) -> Door:
+        """Where the stage is kept whose token this is. Raises Unauthenticated."""
+        for service in self._services.values():
+            stages = service.stages
+            if stages is not None and stages.door.admits(authorization):
+                return stages.door
+        raise Unauthenticated(
+            "the token is not that of a stage which is kept here", hint="the stage has ended or moved: drop the work"
+        )
 
     async def take_up(self) -> int:
         """Go on with everything that a process before this one has left running; how many executions that were.

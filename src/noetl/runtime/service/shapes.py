@@ -245,11 +245,12 @@ class CleanupAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultView(msgspec.Struct, kw_only=True):
-    """The whole result of a step."""
+    """The whole result of a step; of a long table its beginning, and with `ref` where it is."""
 
     execution_id: str
     step: str
     value: Any
+    ref: str | None = None
     rows: int | None
     bytes: int
     sha256: str

@@ -11,6 +11,7 @@ from noetl.kernel.time import parse_time
 from noetl.ports.projections import ProjectionRow
 from noetl.runtime.driver import Execution
 from noetl.runtime.service.shapes import EventView, ExecutionView
+from noetl.runtime.showing import named_result
 
 __all__ = ["duration_between", "event_view", "execution_view", "text_id"]
 
@@ -91,14 +92,7 @@ def _progress(live: Execution | None) -> int | None:
 
 def _shown(result: Any) -> Any:
     """A result as a list shows it: what is kept elsewhere is named, not fetched."""
-    if not isinstance(result, dict):
-        return result
-    reference = result.get("reference")
-    if not isinstance(reference, dict):
-        return result.get("context")
-    kept = result.get("context")
-    named = {"_ref": reference.get("ref"), "_store": reference.get("store"), "_preview": reference.get("preview")}
-    return {**(kept if isinstance(kept, dict) else {}), **named}
+    return named_result(result) if isinstance(result, dict) else result
 
 
 def _seconds(meta: Json) -> float | None:

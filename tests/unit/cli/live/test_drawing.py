@@ -54,7 +54,7 @@ def test_a_loop_of_unknown_length_has_no_bar(story: Story) -> None:
     story.event("stage.opened", "score")
     story.event("frame.committed", "score", rows=50_000)
     story.pass_time(10)
-    assert story.drawn()[-1] == "  ⠋ score  1 frame  50,000 rows  0.1/s"
+    assert story.drawn()[-1] == "  ⠋ score  1 frame  50,000 rows  5,000 rows/s"
 
 
 def test_the_end_of_a_short_run_lists_its_steps(story: Story) -> None:

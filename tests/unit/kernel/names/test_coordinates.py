@@ -42,6 +42,30 @@ def test_object_keys_follow_from_coordinates_and_home() -> None:
     assert FRAME.effect_object_key(HOME) == f"{PREFIX}/score~2/e1.s0.f3/effect.bin"
 
 
+@pytest.mark.parametrize("place", [STEP, FRAME, TASK, msgspec.structs.replace(STEP, step="s" * 300)])
+def test_a_result_owns_its_key_in_every_home_and_no_other(place: ResultCoordinates) -> None:
+    elsewhere = msgspec.structs.replace(HOME, env="prod", cell="a/b=c", root=EXECUTION - 5)
+    assert place.owns(place.physical_key(HOME))
+    assert place.owns(place.physical_key(elsewhere))
+    for other in (
+        msgspec.structs.replace(place, attempt=2).physical_key(HOME),
+        msgspec.structs.replace(place, tenant="labs").physical_key(HOME),
+        f"x/{place.physical_key(HOME)}",
+        f"../{place.physical_key(HOME)}",
+        place.physical_key(HOME).replace("noetl/env=", "noetl/env=../../env="),
+        place.physical_key(HOME) + ".meta.json",
+        "acme/aa/bb/aabb",
+        "",
+    ):
+        assert not place.owns(other)
+
+
+def test_the_key_of_the_same_work_under_another_tenant() -> None:
+    home = msgspec.structs.replace(HOME, cell="a/b=c" * 60, root=EXECUTION - 5)
+    moved = msgspec.structs.replace(TASK, tenant="labs")
+    assert moved.key_beside(TASK.physical_key(home), home.root) == moved.physical_key(home)
+
+
 @pytest.mark.parametrize("place", [STEP, msgspec.structs.replace(FRAME, row=0)])
 def test_only_tasks_and_whole_frames_have_effect_objects(place: ResultCoordinates) -> None:
     with pytest.raises(InvalidName, match="neither a task nor a whole frame"):

@@ -48,6 +48,8 @@ class Entrant(msgspec.Struct, frozen=True):
     """Its processes that may be killed while it works."""
     in_flight: int = 0
     """The requests whose answers can be lost with one of them."""
+    recorded_as: Callable[[str], str] = str
+    """What the rows of a run are called in the tables."""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -84,7 +86,16 @@ def _pyspark(scene: Scene) -> Iterator[Entrant]:
         yield Entrant(lambda run, size: facilities(scene.database.dsn, run, size, drain, scene.reclaim_seconds))
 
 
+@contextmanager
+def _playbook(scene: Scene) -> Iterator[Entrant]:
+    from benchmarks.pft.ours import installation
+
+    with installation(scene.service.url, scene.database, scene.reclaim_seconds) as ours:
+        yield Entrant(ours.run, recorded_as=ours.recorded_as)
+
+
 CONTESTANTS: dict[str, Callable[[Scene], AbstractContextManager[Entrant]]] = {
+    "ours": _playbook,
     "reference_a": _asyncio,
     "reference_b": _pyspark,
 }
@@ -167,7 +178,7 @@ def _turn(scene: Scene, name: str, entrant: Entrant, conditions: Conditions, num
         done = entrant.work(run, size)
     took = time.perf_counter() - begun
     stats = scene.service.stats()
-    verdict = check(scene.database.dsn, run, size)
+    verdict = check(scene.database.dsn, entrant.recorded_as(run), size)
     if not verdict.right:
         raise Mismatch(table(verdict))
     check_effects(run, stats, expected(size.all_patients).requests, kills.count * entrant.in_flight)

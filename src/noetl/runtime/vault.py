@@ -174,11 +174,14 @@ class Vault:
 
 
 def _checked(resolve: Resolver, authority: Authority) -> Resolver:
-    """A resolver that gives only what may be used."""
+    """A resolver that gives only what may be used, and looks each up once: the rows of a frame ask for the same."""
+    found: dict[str, Credential] = {}
 
     async def checked(name: str) -> Credential:
         authority.check_credential(name)
-        return await resolve(name)
+        if name not in found:
+            found[name] = await resolve(name)
+        return found[name]
 
     return checked
 

@@ -140,6 +140,21 @@ async def test_an_allowed_variable_is_a_credential(vault: Vault) -> None:
         await session.auth("HOME")
 
 
+async def test_a_session_looks_a_credential_up_once_and_the_next_one_again(vault: Vault) -> None:
+    looked: list[str] = []
+    resolve = vault._credentials.resolve
+
+    async def counted(tenant_id: str, name: str) -> Credential:
+        looked.append(name)
+        return await resolve(tenant_id, name)
+
+    vault._credentials.resolve = counted  # type: ignore[method-assign]  # to count
+    for _ in range(2):
+        session = await opened(vault, playbook("x"))
+        assert await session.auth("crm") == await session.auth("crm") == {"token": SECRET, "type": "bearer"}
+    assert looked == ["crm", "crm"]
+
+
 async def test_fields_that_name_credentials_are_resolved(vault: Vault) -> None:
     session = await opened(vault, playbook("x"))
     script = {"uri": "https://x/a.py", "source": {"type": "https", "auth": "crm"}}

@@ -42,8 +42,8 @@ class Ground:
     def __init__(self, place: Path, embedded: Embedded, runner: Runner, engine: str) -> None:
         self.place = place
         self.engine = engine
-        self._embedded = embedded
-        self._runner = runner
+        self.embedded = embedded
+        self.runner = runner
 
     def fanout(self, over: Any, tool: Any, name: str = "spread", **spec: Any) -> Json:
         """A step that runs over something in frames."""
@@ -56,10 +56,10 @@ class Ground:
             one["next"] = {"arcs": [{"step": following["step"]}]}
         head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "t", "path": "t"}}
         document = msgspec.json.encode({**head, "workflow": list(steps)}).decode()
-        execution = await self._runner.start(Request(document=document))
-        finished = await self._runner.wait(execution)
-        await self._embedded.projector.catch_up(snapshots=False)
-        verified = await self._embedded.verifier.verify(Stream(ORIGIN.tenant_id, f"execution/{execution}"))
+        execution = await self.runner.start(Request(document=document))
+        finished = await self.runner.wait(execution)
+        await self.embedded.projector.catch_up(snapshots=False)
+        verified = await self.embedded.verifier.verify(Stream(ORIGIN.tenant_id, f"execution/{execution}"))
         assert verified.ok, verified.problems
         return finished
 
@@ -67,23 +67,23 @@ class Ground:
         """A playbook for others to call."""
         head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": path, "path": path}}
         document = msgspec.json.encode({**head, "workflow": list(steps)}).decode()
-        await self._embedded.catalog.register(ORIGIN.tenant_id, path, "Playbook", document)
+        await self.embedded.catalog.register(ORIGIN.tenant_id, path, "Playbook", document)
 
     async def rows(self, result: Json, *, lineage: bool = False) -> list[Json]:
         """The output of a stage, in its order."""
-        listed = await self._embedded.results.value(payload_ref_of(result["ref"]))
+        listed = await self.embedded.results.value(payload_ref_of(result["ref"]))
         rows: list[Json] = []
         for frame in listed["frames"]:
-            table = await self._embedded.tiers.table(msgspec.convert(frame["output"], PayloadRef))
+            table = await self.embedded.tiers.table(msgspec.convert(frame["output"], PayloadRef))
             rows += (table if lineage else table.drop_columns(list(LINEAGE))).to_pylist()
         return rows
 
 
 @asynccontextmanager
-async def ground(place: Path, engine: str) -> AsyncIterator[Ground]:
+async def ground(place: Path, engine: str, settings: Settings | None = None) -> AsyncIterator[Ground]:
     """A new installation."""
     async with (
-        open_embedded(Home(place / "home"), Settings(), create=True) as embedded,
+        open_embedded(Home(place / "home"), settings or Settings(), create=True) as embedded,
         open_runner(embedded, ORIGIN, directory=place, scratch=place / "scratch", slots=2) as runner,
     ):
         yield Ground(place, embedded, runner, engine)

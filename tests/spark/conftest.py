@@ -45,6 +45,12 @@ def spark_sessions(spark_is_there: None, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
+def our_spark(spark_sessions: SparkSessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared sessions of this process are those of the suite."""
+    monkeypatch.setattr("noetl.data.session.sessions._shared", [spark_sessions])
+
+
+@pytest.fixture
 def spark(spark_sessions: SparkSessions) -> SparkSession:
     """A session with its own temporary views and SQL settings."""
     return asyncio.run(spark_sessions.get(CONF))

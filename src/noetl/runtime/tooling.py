@@ -24,12 +24,14 @@ from noetl.settings import SECRET_VARIABLES, Payloads, Settings, Tools, format_s
 from noetl.tools.registry import KindUnavailable, Options, Registry
 
 if TYPE_CHECKING:
+    from noetl.payloads.resolver import Resolver
     from noetl.runtime.addresses import Addresses
     from noetl.runtime.driver import Origin
     from noetl.runtime.wiring import Embedded
+    from noetl.tools.base import Tool
     from noetl.tools.http.tokens import TokenClient
 
-__all__ = ["FEATURES", "Tooling", "env_of", "registry_of", "tooling_of"]
+__all__ = ["FEATURES", "Tooling", "env_of", "python_options", "registry_of", "registry_with", "tooling_of"]
 
 FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
 """What `executor.requires.features` may name without a warning."""
@@ -64,7 +66,7 @@ class Tooling:
         Raises KindUnavailable and InvalidInput.
         """
         self._check_tools(playbook)
-        _check_stages(playbook)
+        self._check_stages(playbook)
         self._check_stores(playbook)
         _check_payload(playbook, payload)
         for feature in playbook.executor.requires_features:
@@ -85,6 +87,26 @@ class Tooling:
             raise KindUnavailable(
                 f"{playbook.path} requires tools that cannot run here: {listed}",
                 hint="run it where they can, or take them out of executor.requires.tools",
+            )
+
+    def _check_stages(self, playbook: Playbook) -> None:
+        for step in playbook.steps.values():
+            kind = step.stage_kind
+            if kind is not None and kind not in STAGES:
+                raise KindUnavailable(
+                    f"step '{step.name}' of {playbook.path} is {_STAGE_WORDS[kind]}, which cannot run here",
+                    hint="take the step out, or use a sequential or parallel loop",
+                )
+            if kind is not None and step.loop is not None and step.loop.engine == "spark":
+                self._check_spark(playbook, step.name)
+
+    def _check_spark(self, playbook: Playbook, step: str) -> None:
+        from noetl.runtime.stages.placement import why_no_spark
+
+        if (reason := why_no_spark()) is not None:
+            raise KindUnavailable(
+                f"step '{step}' of {playbook.path} asks for Spark, which cannot run here: {reason}",
+                hint="or say engine: worker",
             )
 
     def _check_stores(self, playbook: Playbook) -> None:
@@ -135,21 +157,34 @@ def tooling_of(
 
 def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
     """The tools of this installation; each is made when a task first asks for it."""
-    tools = embedded.settings.tools
+    resolver = resolver_of(embedded.settings, lambda: _addresses(embedded, origin))
+    return registry_with(embedded.settings, scratch, resolver)
+
+
+def registry_with(
+    settings: Settings, scratch: Path, resolver: Resolver, tools_made: Mapping[str, Tool] | None = None
+) -> Registry:
+    """The tools that settings describe; of some kinds there may be others that were made already."""
+    tools = settings.tools
     disabled = {} if tools.shell else {"shell": "it is switched off by the setting tools.shell"}
     options: dict[str, Options] = {
         "http": lambda: _http_options(tools),
-        "python": {
-            "workers": tools.python_processes,
-            "memory_limit": tools.python_memory,
-            "time_limit": tools.python_time,
-            "table_memory": embedded.settings.payloads.shared_memory,
-            "cache": Path(tools.python_cache) if tools.python_cache else scratch / "python",
-        },
+        "python": python_options(settings, scratch),
         "duckdb": {"extensions": Path(tools.duckdb_extensions) if tools.duckdb_extensions else None},
     }
-    resolver = resolver_of(embedded.settings, lambda: _addresses(embedded, origin))
-    return Registry(options=options, disabled=disabled, at_once=_at_once(embedded.settings), resolver=resolver)
+    return Registry(tools_made, options, disabled, _at_once(settings), resolver)
+
+
+def python_options(settings: Settings, scratch: Path) -> Json:
+    """What a tool for Python is made with."""
+    tools = settings.tools
+    return {
+        "workers": tools.python_processes,
+        "memory_limit": tools.python_memory,
+        "time_limit": tools.python_time,
+        "table_memory": settings.payloads.shared_memory,
+        "cache": Path(tools.python_cache) if tools.python_cache else scratch / "python",
+    }
 
 
 def _at_once(settings: Settings) -> dict[str, int]:
@@ -198,21 +233,6 @@ def _addresses(embedded: Embedded, origin: Origin) -> Addresses:
     keeper = embedded.keeper(origin.project_id)
     loader = Loader(embedded.ledger, keeper, Documents(UserKinds()), origin.tenant_id)
     return Addresses(keeper, loader, origin.tenant_id, origin.project_id)
-
-
-def _check_stages(playbook: Playbook) -> None:
-    for step in playbook.steps.values():
-        kind = step.stage_kind
-        if kind is not None and kind not in STAGES:
-            raise KindUnavailable(
-                f"step '{step.name}' of {playbook.path} is {_STAGE_WORDS[kind]}, which cannot run here",
-                hint="take the step out, or use a sequential or parallel loop",
-            )
-        if step.loop is not None and step.loop.engine == "spark":
-            raise KindUnavailable(
-                f"step '{step.name}' of {playbook.path} asks for Spark, and its slots run on workers only here",
-                hint="say engine: worker, or leave engine out",
-            )
 
 
 def _check_payload(playbook: Playbook, payload: Json) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -27,7 +27,7 @@ from noetl.tools.secrets.tokens import Tokens, tokens_asked
 if TYPE_CHECKING:
     from noetl.tools.http.tokens import TokenClient
 
-__all__ = ["Session", "Vault"]
+__all__ = ["OpensSessions", "Session", "Vault", "Wanted", "wanted_by"]
 
 _KEPT = 4096
 
@@ -71,12 +71,27 @@ class Session:
         )
 
 
-class _Wanted(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True):
     """The secrets that the text of a step asks for."""
 
     entries: frozenset[str]
     tokens: frozenset[str]
     encrypts: bool
+
+
+class OpensSessions(Protocol):
+    """Whoever opens sessions for commands: the vault itself, or one that asks it from far away."""
+
+    async def open(
+        self,
+        playbook: Playbook,
+        step: Step,
+        situation: Situation,
+        names: Callable[[], Mapping[str, Any]],
+        authority: Authority = EVERYTHING,
+    ) -> Session:
+        """A session for a command of a step. Raises NoetlError."""
+        ...
 
 
 class Vault:
@@ -109,7 +124,7 @@ class Vault:
             http=None if client is None else self._ask,
             cache=KeychainCache(),
         )
-        self._wanted: OrderedDict[tuple[str, str], _Wanted] = OrderedDict()
+        self._wanted: OrderedDict[tuple[str, str], Wanted] = OrderedDict()
         self._redactors: dict[str, Redactor] = {}
         self.guard = RedactingFilter()
 
@@ -158,12 +173,12 @@ class Vault:
             self.guard.watch(self._redactors[execution])
         return self._redactors[execution]
 
-    def _wanted_by(self, playbook: Playbook, step: Step, version: str) -> _Wanted:
+    def _wanted_by(self, playbook: Playbook, step: Step, version: str) -> Wanted:
         """What a step asks for; its text is looked through once for each version of the document."""
         key = (version, step.name)
         found = self._wanted.get(key) if version else None
         if found is None:
-            found = _wanted_in(msgspec.to_builtins((step, playbook.workbook if _calls_workbook(step) else {})))
+            found = wanted_by(playbook, step)
             self._wanted[key] = found
             if len(self._wanted) > _KEPT:
                 self._wanted.popitem(last=False)
@@ -186,9 +201,11 @@ def _checked(resolve: Resolver, authority: Authority) -> Resolver:
     return checked
 
 
-def _wanted_in(written: Any) -> _Wanted:
+def wanted_by(playbook: Playbook, step: Step) -> Wanted:
+    """The secrets that a step names, itself or through the workbook."""
+    written = msgspec.to_builtins((step, playbook.workbook if _calls_workbook(step) else {}))
     text = str(written)
-    return _Wanted(
+    return Wanted(
         entries_named(written) if "keychain" in text else frozenset(),
         tokens_asked(written) if "token" in text else frozenset(),
         "encrypt_secret" in text,

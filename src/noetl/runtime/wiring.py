@@ -51,6 +51,8 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an embedded installation consists of."""
 
     settings: Settings = Settings()
+    home: Home | None = None
+    """Its directory; None for one that has none."""
     clock: Clock
     ledger: Ledger
     outbox: Outbox
@@ -120,6 +122,7 @@ async def open_embedded(
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
         yield Embedded(
             settings=settings,
+            home=home,
             clock=clock,
             ledger=ledger,
             outbox=outbox,

@@ -24,7 +24,7 @@ from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
 from noetl.ports.clock import Clock
 from noetl.runtime.notices import Listener, heard, notice_of
-from noetl.runtime.vault import Session, Vault
+from noetl.runtime.vault import OpensSessions, Session
 from noetl.runtime.workbook import unmet
 from noetl.settings import parse_duration
 from noetl.tools.authority import EVERYTHING, Authority
@@ -97,7 +97,7 @@ class Worker:
         prepare_call: PrepareCall,
         directory: Path,
         scratch: Path,
-        vault: Vault | None = None,
+        vault: OpensSessions | None = None,
         env: Mapping[str, str] | None = None,
         notice: Listener | None = None,
         effects: EffectStore | None = None,
@@ -142,6 +142,14 @@ class Worker:
             path=work.playbook.path,
         )
         return await self._vault.open(work.playbook, work.step, situation, lambda: all_names(work), work.authority)
+
+    async def call(self, work: Work, asked: RunTask, key: str) -> Outcome:
+        """Call a playbook for a row that runs in another process, and wait for its end."""
+        if (refused := _refusal(work, asked)) is not None:
+            return refused
+        if self._call_playbook is None:
+            return failed("unknown", "KIND_UNAVAILABLE", "rows cannot call playbooks here")
+        return await self._call_playbook(work, asked, key)
 
     async def _run(self, work: Work, host: Host, session: Session | None) -> Report | Suspension:
         try:

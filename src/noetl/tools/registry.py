@@ -124,6 +124,10 @@ class Registry:
         """The kinds that users have added, for whoever checks documents."""
         return UserKinds()
 
+    def is_local(self, kind: str) -> bool:
+        """Whether a kind is known to this process only, and to no other that has the same packages."""
+        return kind in _user_tools and kind not in _entry_points()
+
     def side_effecting(self, kind: str, fields: Json) -> bool:
         """Whether running a task of this kind again could be noticed; true for what nobody knows."""
         found = self.find(kind)

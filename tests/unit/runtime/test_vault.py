@@ -78,13 +78,13 @@ async def test_only_what_is_named_is_resolved(vault: Vault) -> None:
 
 async def test_the_text_of_a_step_is_looked_through_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
-    look = module._wanted_in
+    look = module.wanted_by
 
-    def counting(written: Any) -> Any:
+    def counting(*written: Any) -> Any:
         looked.append(written)
-        return look(written)
+        return look(*written)
 
-    monkeypatch.setattr(module, "_wanted_in", counting)
+    monkeypatch.setattr(module, "wanted_by", counting)
     document = playbook("{{ token('crm') }}")
     for _ in range(3):
         assert (await opened(vault, document)).tokens("crm") == SECRET

@@ -138,6 +138,12 @@ class Turn:
         self.drafts.append(Draft(event_type="stage.started", status="RUNNING", payload=payload, **same))
         self._frames.append(None)
 
+    def place(self, facts: Json) -> None:
+        """Say where the slots of the stage run."""
+        same = {**self._same, "aggregate_type": "stage"}
+        self.drafts.append(Draft(event_type="stage.started", status="RUNNING", payload=facts, **same))
+        self._frames.append(None)
+
     def settle(self, events: Sequence[Envelope]) -> Iterable[FrameState]:
         """Give frames the ids that the ledger has stamped; the frames that the turn was about."""
         for frame, place in self._born.items():

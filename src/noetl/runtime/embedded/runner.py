@@ -108,10 +108,11 @@ class Runner:
         from noetl.runtime.stages.host import stage_hosts
         from noetl.runtime.stages.stages import Stages
 
-        host_for, pin = stage_hosts(self._worker, self._embedded)
+        hosts = stage_hosts(self._worker, self._embedded, lambda: self.stages)
         return Stages(
             self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self._telemetry,
-            host_for=host_for, pin=pin, open_session=self._worker.open_session, on_events=self._notice,
+            host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for,
+            open_session=self._worker.open_session, on_events=self._notice,
         )  # fmt: skip
 
     @property

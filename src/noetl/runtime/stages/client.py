@@ -22,6 +22,7 @@ from noetl.runtime.stages.door import (
     HeartbeatRequest,
     OpenRequest,
 )
+from noetl.runtime.stages.support import Called, CallRequest, Kit
 
 __all__ = ["RemotePlane"]
 
@@ -45,6 +46,14 @@ class _Committed(msgspec.Struct):
 
 class _Credential(msgspec.Struct):
     data: Any
+
+
+class _Keychain(msgspec.Struct):
+    data: Json
+
+
+class _Nothing(msgspec.Struct):
+    pass
 
 
 class RemotePlane:
@@ -95,17 +104,28 @@ class RemotePlane:
 
     async def credential(self, alias: str) -> Any:
         """The data of a credential that the stage's authority allows. Raises Forbidden, NotFound."""
-        found = await self._ask(f"{self._stage}/credential", CredentialRequest(alias=alias), _Credential)
-        if found is None:
-            raise Unauthenticated("the stage is not kept here any more", hint="drop the work")
-        return found.data
+        return _there(await self._ask(f"{self._stage}/credential", CredentialRequest(alias=alias), _Credential)).data
 
-    async def _ask(self, path: str, asked: msgspec.Struct, kind: type[T]) -> T | None:
+    # --- What slots of another process need beside frames
+
+    async def kit(self) -> Kit:
+        """Everything to run the stage's body with. Raises Unauthenticated if it is not kept here any more."""
+        return _there(await self._ask(f"{self._stage}/kit", _Nothing(), Kit))
+
+    async def keychain(self) -> Json:
+        """The entries of the keychain that the stage's step names, as they are now."""
+        return _there(await self._ask(f"{self._stage}/keychain", _Nothing(), _Keychain)).data
+
+    async def call(self, asked: CallRequest) -> Called:
+        """Call a playbook and wait for its end, however long that takes. Asking again finds the same execution."""
+        return _there(await self._ask(f"{self._stage}/call", asked, Called, seconds=None))
+
+    async def _ask(self, path: str, asked: msgspec.Struct, kind: type[T], seconds: float | None = _SECONDS) -> T | None:
         """The answer; None from whoever does not keep the stage. Tries again while nobody answers."""
         data, problem = msgspec.json.encode(asked), "no answer"
         for tried in range(_TRIES):
             try:
-                async with asyncio.timeout(_SECONDS):
+                async with asyncio.timeout(seconds):
                     status, body = await self._connections.post(path, data)
             except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as error:
                 problem = f"{type(error).__name__}: {error}"
@@ -119,6 +139,12 @@ class RemotePlane:
                 problem = str(_refusal(status, body))
             await asyncio.sleep(_PAUSE * 2**tried)
         raise Unavailable(f"the keeper of the stage at {self._url} cannot be reached: {problem}")
+
+
+def _there(found: T | None) -> T:
+    if found is None:
+        raise Unauthenticated("the stage is not kept here any more", hint="drop the work")
+    return found
 
 
 def _refusal(status: int, body: bytes) -> Exception:

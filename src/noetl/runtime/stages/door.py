@@ -16,6 +16,7 @@ from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, FrameTerm
 from noetl.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from noetl.kernel.event import Json
 from noetl.runtime.stages.paths import read_path
+from noetl.runtime.stages.support import CallRequest, Support
 from noetl.runtime.stages.token import StageToken
 
 __all__ = [
@@ -95,11 +96,19 @@ class CredentialRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 class _Kept:
     """A stage that is kept here, and what its slots were last told."""
 
-    def __init__(self, stage_id: int, plane: FramePlane, token: StageToken) -> None:
+    def __init__(self, stage_id: int, plane: FramePlane, token: StageToken, support: Support | None) -> None:
         self.stage_id = stage_id
         self.plane = plane
+        self._support = support
         self.token = token
         self._told: dict[tuple[str, str], tuple[int, asyncio.Task[Any]]] = {}
+
+    @property
+    def support(self) -> Support:
+        """What slots of other processes are given beside frames. Raises NotFound."""
+        if self._support is None:
+            raise NotFound(f"stage {self.stage_id} runs in the process that keeps it")
+        return self._support
 
     async def once(self, what: str, worker: str, number: int | None, act: Callable[[], Awaitable[T]]) -> T:
         """The answer to a request; to one that comes again, the answer that got lost."""
@@ -123,10 +132,10 @@ class Door:
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
 
-    def keep(self, stage_id: int, plane: FramePlane) -> str:
+    def keep(self, stage_id: int, plane: FramePlane, support: Support | None = None) -> str:
         """Answer for a stage from now on; the token that its slots show."""
         token = StageToken(stage_id)
-        self._kept[token.text] = _Kept(stage_id, plane, token)
+        self._kept[token.text] = _Kept(stage_id, plane, token, support)
         return token.text
 
     def leave(self, token: str) -> None:
@@ -194,7 +203,27 @@ async def _credential(kept: _Kept, body: bytes) -> bytes:
     return _encode({"data": await kept.plane.credential(asked.alias)})
 
 
-_STAGE_ACTS = {"frames/claim": _claim, "frames/open": _open, "frames/finish": _finish, "credential": _credential}
+async def _kit(kept: _Kept, body: bytes) -> bytes:
+    return _encode(kept.support.kit())
+
+
+async def _keychain(kept: _Kept, body: bytes) -> bytes:
+    return _encode({"data": await kept.support.keychain()})
+
+
+async def _call(kept: _Kept, body: bytes) -> bytes:
+    return _encode(await kept.support.call(_read(body, CallRequest)))
+
+
+_STAGE_ACTS = {
+    "frames/claim": _claim,
+    "frames/open": _open,
+    "frames/finish": _finish,
+    "credential": _credential,
+    "kit": _kit,
+    "keychain": _keychain,
+    "call": _call,
+}
 
 
 async def _heartbeat(kept: _Kept, frame_id: int | None, body: bytes) -> bytes:

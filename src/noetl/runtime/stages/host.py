@@ -8,45 +8,56 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Opening, StagePlan
 from noetl.data.frame.running import Ran, run_frame, whole_part
-from noetl.data.frame.slot import Slot
+from noetl.data.frame.slot import Slot, SlotWork
 from noetl.data.stage.outputs import outputs_of
 from noetl.data.stage.pinning import Pinner
 from noetl.data.stage.slices import SliceReader
 from noetl.engine.outcome import failure
 from noetl.errors import NoetlError, Unavailable
-from noetl.kernel.event import PayloadRef
+from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.names import FrameCoordinates, ResultCoordinates
 from noetl.payloads.results import ResultStore
 from noetl.payloads.tables import TableValue
 from noetl.payloads.tiers import PayloadTiers
+from noetl.ports.clock import Clock
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.stages.claims import Claims
-from noetl.runtime.worker import Worker
+from noetl.runtime.stages.support import Support
+from noetl.runtime.worker import Work, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from noetl.runtime.stages.keeper import Host, Pin
-    from noetl.runtime.stages.stages import HostFor
+    from noetl.runtime.stages.stages import HostFor, Stages, SupportFor
     from noetl.runtime.wiring import Embedded
 
-__all__ = ["StageWork", "WorkerHost", "stage_hosts"]
+__all__ = ["StageHosts", "StageWork", "WorkerHost", "run_slots", "stage_hosts"]
 
 
 class StageWork:
     """What the slots of one stage do with frames: read, run, store."""
 
-    def __init__(self, plan: StagePlan, body: StageBody, tiers: PayloadTiers, results: ResultStore) -> None:
+    def __init__(
+        self,
+        plan: StagePlan,
+        body: StageBody,
+        tiers: PayloadTiers,
+        results: ResultStore,
+        locality: Json | None = None,
+    ) -> None:
+        """`locality` is where this is, as the events of its frames tell."""
         self._plan = plan
+        self._locality = locality or {"host": "worker"}
         self._body = body
         self._tiers = tiers
         self._results = results
@@ -70,7 +81,7 @@ class StageWork:
 
     async def keep(self, frame: Frame, ran: Ran) -> FrameOutcome:
         """Store the output of a frame."""
-        outcome = msgspec.structs.replace(ran.outcome, locality={"host": "worker"})
+        outcome = msgspec.structs.replace(ran.outcome, locality=self._locality)
         if ran.output is None or not ran.output.num_rows:
             return outcome
         try:
@@ -119,15 +130,21 @@ class WorkerHost:
         """Run these slots until each has drained and said so."""
         body = StageBody(self._worker, plan)
         work = StageWork(plan, body, self._tiers, self._results)
-        most_rows = plan.source.get("cursor", {}).get("max_iterations")
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number in slots:
-                    name = f"worker/{number}/{secrets.token_hex(4)}"
-                    slot = Slot(plan, number, plane, work, self._worker.clock, name, most_rows=most_rows)
-                    group.create_task(slot.run())
-        except BaseExceptionGroup as broken:
-            raise _first(broken) from None
+        await run_slots(plan, plane, slots, work, self._worker.clock, "worker")
+
+
+async def run_slots(
+    plan: StagePlan, plane: FramePlane, slots: Sequence[int], work: SlotWork, clock: Clock, place: str
+) -> None:
+    """Run slots as tasks of this event loop until each has drained and said so."""
+    most_rows = plan.source.get("cursor", {}).get("max_iterations")
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in slots:
+                name = f"{place}/{number}/{secrets.token_hex(4)}"
+                group.create_task(Slot(plan, number, plane, work, clock, name, most_rows=most_rows).run())
+    except BaseExceptionGroup as broken:
+        raise _first(broken) from None
 
 
 def _first(broken: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -137,8 +154,16 @@ def _first(broken: BaseExceptionGroup[BaseException]) -> BaseException:
     return found
 
 
-def stage_hosts(worker: Worker, embedded: Embedded) -> tuple[HostFor, Pin]:
-    """Where stages run in an embedded installation, and what pins their inputs."""
+class StageHosts(NamedTuple):
+    """Where stages run, what pins their inputs, and what slots of other processes are given."""
+
+    host_for: HostFor
+    pin: Pin
+    support_for: SupportFor
+
+
+def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]) -> StageHosts:
+    """The hosts of an embedded installation."""
     host = WorkerHost(worker, embedded.tiers, embedded.results)
 
     async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
@@ -154,7 +179,17 @@ def stage_hosts(worker: Worker, embedded: Embedded) -> tuple[HostFor, Pin]:
         scratch=worker.scratch,
     )
 
-    def host_for(plan: StagePlan, engine: str) -> Host:
-        return host
+    home = None if embedded.home is None else embedded.home.path
 
-    return host_for, pinner.pin
+    def host_for(plan: StagePlan, engine: str) -> Host:
+        if engine == "worker" or home is None or (engine == "auto" and plan.kind == "loop"):
+            return host
+        from noetl.runtime.stages.spark_host import SparkHost, SparkOrWorker
+
+        spark = SparkHost(embedded.settings, home, worker.directory, worker.registry, stages().address)
+        return SparkOrWorker(spark, host, must=engine == "spark")
+
+    def support_for(plan: StagePlan, work: Work) -> Support | None:
+        return None if home is None else Support(plan, work, worker, embedded.settings, home)
+
+    return StageHosts(host_for, pinner.pin, support_for)

@@ -169,7 +169,8 @@ class StageKeeper:
         problem = None if running.cancelled() else running.exception()
         if problem is None:
             return None
-        return failure("STAGE_FAULT", f"the slots of step '{self.plan.step}' broke: {_told(problem)}")
+        code = getattr(problem, "code", "STAGE_FAULT")
+        return failure(code, f"the slots of step '{self.plan.step}' broke: {_told(problem)}")
 
     async def _watch(self) -> None:
         """Give up frames of whose holders nothing is heard, and find out whether the stage is to go on."""

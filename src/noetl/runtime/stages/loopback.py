@@ -48,26 +48,27 @@ class Loopback:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._server: asyncio.Server | None = None
+        self._servers: dict[str, asyncio.Server] = {}
         self._talks: set[asyncio.Task[None]] = set()
 
-    async def url(self) -> str:
-        """Where it listens; from the first time this is asked."""
-        if self._server is None:
-            self._server = await asyncio.start_server(self._talk, _HOST, 0, limit=_MOST_HEAD)
-        port = self._server.sockets[0].getsockname()[1]
-        return f"http://{_HOST}:{port}"
+    async def url(self, host: str | None = None) -> str:
+        """Where it listens; from the first time this is asked. Beyond loopback only at a `host` that is named."""
+        name = host or _HOST
+        if name not in self._servers:
+            self._servers[name] = await asyncio.start_server(self._talk, name, 0, limit=_MOST_HEAD)
+        port = self._servers[name].sockets[0].getsockname()[1]
+        return f"http://{f'[{name}]' if ':' in name else name}:{port}"
 
     async def close(self) -> None:
         """Listen no more, and end every conversation."""
-        if self._server is None:
-            return
-        self._server.close()
+        servers, self._servers = list(self._servers.values()), {}
+        for server in servers:
+            server.close()
         for talk in list(self._talks):
             talk.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)
-        await self._server.wait_closed()
-        self._server = None
+        for server in servers:
+            await server.wait_closed()
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

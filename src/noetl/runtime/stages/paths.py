@@ -12,12 +12,17 @@ SLOT_ROUTES = (
     "/api/stages/{stage_id}/frames/open",
     "/api/stages/{stage_id}/frames/finish",
     "/api/stages/{stage_id}/credential",
+    "/api/stages/{stage_id}/kit",
+    "/api/stages/{stage_id}/keychain",
+    "/api/stages/{stage_id}/call",
     "/api/frames/heartbeat",
     "/api/frames/commit",
     "/api/frames/{frame_id}/heartbeat",
     "/api/frames/{frame_id}/commit",
 )
-_STAGE = re.compile(r"/api/stages/([0-9]{1,19})/(frames/claim|frames/open|frames/finish|credential)", re.ASCII)
+_STAGE = re.compile(
+    r"/api/stages/([0-9]{1,19})/(frames/claim|frames/open|frames/finish|credential|kit|keychain|call)", re.ASCII
+)
 _FRAME = re.compile(r"/api/frames/(?:([0-9]{1,19})/)?(heartbeat|commit)", re.ASCII)
 
 

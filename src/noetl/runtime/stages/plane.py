@@ -143,6 +143,17 @@ class KeptPlane:
         """The data of a credential that the stage's authority allows. Raises Forbidden, NotFound."""
         return await self._services.credential(alias)
 
+    @property
+    def rows_total(self) -> int | None:
+        """How many rows there are; None where nobody knows."""
+        return self._desk.table.rows_total
+
+    async def placed(self, facts: Json) -> None:
+        """Tell where the slots run, in the telemetry of the execution."""
+        turn = self._desk.turn()
+        turn.place(facts)
+        await self._services.tell(turn.drafts)
+
     def _check_slot(self, slot: int) -> None:
         slots = self._desk.plan.slots
         if not 0 <= slot < slots:

@@ -30,6 +30,7 @@ from noetl.runtime.stages.keeper import Ending, Host, Pin, StageKeeper
 from noetl.runtime.stages.loopback import Loopback
 from noetl.runtime.stages.plane import StageServices
 from noetl.runtime.stages.progress import StageProgress
+from noetl.runtime.stages.support import Support
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.vault import Session
 from noetl.runtime.worker import Work, time_limit
@@ -39,6 +40,8 @@ __all__ = ["Address", "HostFor", "Stages"]
 HostFor = Callable[[StagePlan, str], Host]
 """The host of a stage, by what its step says of the engine: auto, spark or worker."""
 OpenSession = Callable[[Work], Awaitable[Session | None]]
+SupportFor = Callable[[StagePlan, Work], Support | None]
+"""What slots of other processes are given; None where there can be none."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +65,7 @@ class Stages:
         host_for: HostFor,
         pin: Pin,
         open_session: OpenSession,
+        support_for: SupportFor | None = None,
         on_events: Callable[[Sequence[Envelope]], None],
         steady: Clock | None = None,
     ) -> None:
@@ -76,6 +80,7 @@ class Stages:
         self._host_for = host_for
         self._pin = pin
         self._open_session = open_session
+        self._support_for = support_for
         self._on_events = on_events
         self._steady = steady or MonotonicClock()
         self._kept: dict[tuple[int, int], StageKeeper] = {}
@@ -94,7 +99,8 @@ class Stages:
         if is_over or refusal is not None:
             keeper.stop(None if is_over else refusal)
         place = (plan.execution_id, plan.stage_id)
-        self._kept[place], self._tokens[place] = keeper, self.door.keep(plan.stage_id, keeper.plane)
+        support = None if self._support_for is None else self._support_for(plan, work)
+        self._kept[place], self._tokens[place] = keeper, self.door.keep(plan.stage_id, keeper.plane, support)
         try:
             ending = await self._run(keeper, (work.stage or {}).get("engine", "auto"), limit)
         finally:
@@ -175,9 +181,11 @@ class Stages:
         """How far the stages of an execution have come that are kept here."""
         return [keeper.progress() for keeper in self._of(execution_id)]
 
-    async def address(self, plan: StagePlan) -> Address:
-        """Where slots in other processes of this machine find the plane of a stage that is kept here."""
-        return Address(url=await self._loopback.url(), token=self._tokens[plan.execution_id, plan.stage_id])
+    async def address(self, plan: StagePlan, host: str | None = None) -> Address:
+        """Where slots in other processes find the plane of a stage that is kept here: those of this machine, or, with
+        the name of a `host` that is this machine's for others, those of others too.
+        """
+        return Address(url=await self._loopback.url(host), token=self._tokens[plan.execution_id, plan.stage_id])
 
     async def close(self) -> None:
         """Answer nobody any more."""

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 
     from noetl.payloads.tables import TableValue
 
-__all__ = ["TABLE_MEMORY", "Passing", "TableMemory"]
+__all__ = ["TABLE_MEMORY", "Passing", "TableMemory", "apart"]
 
 TABLE_MEMORY = 1 << 30
 """How much memory the tables of all calls may take together, unless said otherwise; what is beyond goes to disk."""
 
 Key = str | int
+Place = tuple[int, list[Key]]
 
 
 class Passing:
@@ -63,20 +64,14 @@ class TableMemory:
 
     async def pack(self, request: Request) -> tuple[Request, Passing]:
         """The request without its tables, and the files they are in. Raises ValueError, InvalidInput and OSError."""
-        found: list[pa.Table] = []
-        places: list[tuple[int, list[Key]]] = []
-        changed: dict[str, Any] = {}
-        for name in ("input", "context", "data", "offered"):
-            value = getattr(request, name)
-            if value is not msgspec.UNSET:
-                changed[name] = _without_tables(value, [name], found, places)
+        request, found, places = apart(request)
         if len(found) > MOST_DESCRIPTORS:
             raise ValueError(f"{len(found)} tables are too many for one call (at most {MOST_DESCRIPTORS})")
         files = [await self._file_of(table, request.scratch) for table in found]
         if files:
             sizes = [(one.offset, one.length) for one in files]
-            changed["tables"] = {"files": sizes, "places": places}
-        return msgspec.structs.replace(request, **changed), Passing(files)
+            request = msgspec.structs.replace(request, tables={"files": sizes, "places": places})
+        return request, Passing(files)
 
     async def open(self, descriptor: int, length: int) -> TableValue:
         """The table in a file that a process has sent. The descriptor is closed. Raises InvalidInput."""
@@ -129,7 +124,19 @@ class TableMemory:
             self._taken -= length
 
 
-def _without_tables(value: Any, path: list[Key], found: list[pa.Table], places: list[tuple[int, list[Key]]]) -> Any:
+def apart(request: Request) -> tuple[Request, list[pa.Table], list[Place]]:
+    """A request without its tables, the tables, and where in the request each belongs."""
+    found: list[pa.Table] = []
+    places: list[Place] = []
+    changed: dict[str, Any] = {}
+    for name in ("input", "context", "data", "offered"):
+        value = getattr(request, name)
+        if value is not msgspec.UNSET:
+            changed[name] = _without_tables(value, [name], found, places)
+    return msgspec.structs.replace(request, **changed), found, places
+
+
+def _without_tables(value: Any, path: list[Key], found: list[pa.Table], places: list[Place]) -> Any:
     from noetl.payloads.tables import TableValue
 
     if isinstance(value, LazyMapping):

@@ -25,7 +25,7 @@ from noetl.tools.python.tables import TABLE_MEMORY, Passing, TableMemory
 from noetl.tools.scripts import load_rendered
 from noetl.tools.values import BadField
 
-__all__ = ["PythonTool"]
+__all__ = ["PythonTool", "absolute", "request_of", "source_of"]
 
 DEFAULT_MEMORY_LIMIT = 4 << 30
 # A name in code: neither an attribute nor the content of a string that holds nothing else. May find too much (a
@@ -50,7 +50,7 @@ class PythonTool:
         table_memory: int = TABLE_MEMORY,
     ) -> None:
         """`time_limit` holds for every call, whatever its task asks for; `table_memory` for the tables of all calls."""
-        self._time_limit = time_limit
+        self.time_limit = time_limit
         self._pool = Pool(workers or _default_workers(), memory_limit)
         self._cache = cache or _default_cache()
         self._tables = TableMemory(table_memory)
@@ -61,27 +61,27 @@ class PythonTool:
 
     async def prepare(self, directory: Path = Path()) -> None:
         """Start a process while there are other things to do, so that the first call need not wait for it."""
-        environment = await environment_of(None, _absolute(directory), self._cache)
+        environment = await environment_of(None, absolute(directory), self._cache)
         with suppress(OSError):  # the first call will be told
             self._pool.prepare(environment)
 
     async def run(self, call: Call) -> Outcome:
         """Run the code of a call."""
-        source = await _source(call)
+        source = await source_of(call)
         if isinstance(source, Outcome):
             return source
-        directory = _absolute(call.directory)
+        directory = absolute(call.directory)
         try:
             environment = await environment_of(call.fields.get("deps"), directory, self._cache)
         except BadField as error:
             return error.outcome
         try:
-            frame, passing = await self._packed(_request(call, source, directory, self._tables.room))
+            frame, passing = await self._packed(request_of(call, source, directory, self._tables.room))
         except (TypeError, ValueError, RecursionError, InvalidInput) as error:
             return failed("schema", "INPUT_NOT_SERIALISABLE", f"the inputs cannot be sent as JSON: {error}")
         except OSError as error:
             return failed("storage_quota", "INPUT_NOT_PASSED", f"a table of the inputs cannot be passed on: {error}")
-        limits = [limit for limit in (call.timeout, self._time_limit) if limit is not None]
+        limits = [limit for limit in (call.timeout, self.time_limit) if limit is not None]
         return await self._run(environment, frame, min(limits, default=None), passing)
 
     async def close(self) -> None:
@@ -126,7 +126,8 @@ def _died(message: str, logs: str) -> Outcome:
     return failed("transform", "PY_WorkerDied", message, extra=extra, logs=logs)
 
 
-async def _source(call: Call) -> str | Outcome:
+async def source_of(call: Call) -> str | Outcome:
+    """The code of a call, or why there is none."""
     fields = call.fields
     if fields.get("script") is not None:
         return await load_rendered(fields["script"], call)
@@ -144,7 +145,8 @@ def _decoded(text: str) -> str | Outcome:
         return failed("parse", "CODE_NOT_BASE64", f"code_b64 is not text in base64: {error}")
 
 
-def _request(call: Call, source: str, directory: str, room: int) -> Request:
+def request_of(call: Call, source: str, directory: str, room: int) -> Request:
+    """What the code of a call is to see."""
     libs = call.fields.get("libs")
     return Request(
         code=source,
@@ -156,7 +158,7 @@ def _request(call: Call, source: str, directory: str, room: int) -> Request:
         environment=variables_of(call.auth) if call.auth else UNSET,
         offered=_offered(call, source) or UNSET,
         room=room,
-        scratch=_absolute(call.scratch),
+        scratch=absolute(call.scratch),
     )
 
 
@@ -181,7 +183,8 @@ def _implied_data(call: Call) -> Any | UnsetType:
     return context.get("_prev", context.get("result", UNSET))
 
 
-def _absolute(directory: Path) -> str:
+def absolute(directory: Path) -> str:
+    """The directory, from the root."""
     return os.path.abspath(directory)  # noqa: PTH100 - on the way of every call
 
 

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from keyword import iskeyword
+from threading import Lock
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ class Ending:
 
 
 _cache: dict[tuple[str, tuple[str, ...]], Body] = {}
+_guard = Lock()  # of a process that runs code in several threads
 
 
 def compile_body(source: str, inputs: tuple[str, ...], offered: Collection[str]) -> Body:
@@ -49,10 +51,11 @@ def compile_body(source: str, inputs: tuple[str, ...], offered: Collection[str])
     Raises SyntaxError.
     """
     key = (source, inputs)
-    body = _cache.pop(key, None) or _compile(source, inputs, offered)
-    _cache[key] = body
-    if len(_cache) > _CACHE_SIZE:
-        del _cache[next(iter(_cache))]
+    with _guard:
+        body = _cache.pop(key, None) or _compile(source, inputs, offered)
+        _cache[key] = body
+        if len(_cache) > _CACHE_SIZE:
+            del _cache[next(iter(_cache))]
     return body
 
 

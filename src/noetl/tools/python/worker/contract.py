@@ -22,8 +22,11 @@ _MAPPINGS = ("input_data", "args", "context")
 _OFFERED = (*_MAPPINGS, *_MODULES, *helpers.__all__)
 
 
-def run(request: Mapping[str, Any]) -> Any:
-    """The result of the code with these inputs. Raises whatever the code raises."""
+def run(request: Mapping[str, Any], module: str = _MODULE_NAME) -> Any:
+    """The result of the code with these inputs. Raises whatever the code raises.
+
+    `module` is what the code is the content of, to classes that it defines; at any time one call has the name.
+    """
     inputs = {name: as_object(value) for name, value in request["input"].items()}
     mappings = {"input_data": inputs, "args": inputs, "context": request.get("context", {})}
     names = _names(request, inputs)
@@ -31,7 +34,7 @@ def run(request: Mapping[str, Any]) -> Any:
     for name in body.parameters:
         if name not in names:
             names[name] = mappings[name] if name in mappings else _offer(name)
-    scope = _scope(names)
+    scope = _scope(names, module)
     value = _call(body, scope, names)
     if type(value) is not Ending:
         return value
@@ -39,9 +42,9 @@ def run(request: Mapping[str, Any]) -> Any:
     return _conclude(body, {**shared, **value.variables}, inputs, {**mappings, **inputs})
 
 
-def forget() -> None:
+def forget(module: str = _MODULE_NAME) -> None:
     """Let go of the names of the last call: a table among them would stay mapped until the next one."""
-    sys.modules.pop(_MODULE_NAME, None)
+    sys.modules.pop(module, None)
 
 
 def _names(request: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,10 +76,10 @@ def _offer(name: str) -> Any:
     return import_module(name) if name in _MODULES else getattr(helpers, name)
 
 
-def _scope(names: Mapping[str, Any]) -> dict[str, Any]:
+def _scope(names: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The globals of the code: those of a module, because classes and dataclasses look theirs up."""
-    module = ModuleType(_MODULE_NAME)
-    sys.modules[_MODULE_NAME] = module
+    module = ModuleType(name)
+    sys.modules[name] = module
     scope = module.__dict__
     scope.update(names)
     scope[END] = Ending

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 
 from noetl.tools.python.worker.frames import pyarrow
 
-__all__ = ["MOST_DESCRIPTORS", "Written", "is_sealed", "put_in_place", "receive", "send", "write"]
+__all__ = [
+    "MOST_DESCRIPTORS",
+    "Written",
+    "is_sealed",
+    "put_in_place",
+    "receive",
+    "send",
+    "set_in_place",
+    "without_our_notes",
+    "write",
+]
 
 MOST_DESCRIPTORS = 253
 """How many open files fit into one message."""
@@ -103,12 +113,17 @@ def put_in_place(request: dict[str, Any], descriptors: Sequence[int]) -> None:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
-    for index, path in request["tables"]["places"]:
+    set_in_place(request, opened, request["tables"]["places"])
+
+
+def set_in_place(request: dict[str, Any], tables: Sequence[Any], places: Sequence[tuple[int, list[Any]]]) -> None:
+    """Set tables where they belong."""
+    for index, path in places:
         *above, last = path
         inner: Any = request
         for key in above:
             inner = inner[key]
-        inner[last] = opened[index]
+        inner[last] = tables[index]
 
 
 def _opened(descriptor: int, place: Sequence[int]) -> Any:
@@ -122,7 +137,11 @@ def _opened(descriptor: int, place: Sequence[int]) -> Any:
         if error.errno != errno.ENOMEM:
             raise
         raise MemoryError(f"a table of {length} bytes does not fit into the memory that the code may use") from None
-    table = pa.ipc.open_stream(pa.py_buffer(mapped).slice(offset, length)).read_all()
+    return without_our_notes(pa.ipc.open_stream(pa.py_buffer(mapped).slice(offset, length)).read_all())
+
+
+def without_our_notes(table: Any) -> Any:
+    """A table as code gets it: what its schema says to us is not for it."""
     said: Mapping[bytes, bytes] = table.schema.metadata or {}
     kept = {name: text for name, text in said.items() if not name.startswith(_OURS)}
     return table if len(kept) == len(said) else table.replace_schema_metadata(kept or None)

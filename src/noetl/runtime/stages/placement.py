@@ -1,0 +1,67 @@
+"""Where a stage runs: on workers, or on Spark; and why not there.
+
+What runs on Spark pays for its start: some 10 s for a cold session and its first job, under half a second for a warm
+one. So a stage goes there by itself only if workers would need longer than that for it. Slots on workers share one
+event loop, which takes about 4,000 rows through a pipeline in a second; of whole frames it does little more than carry
+them, more than a million rows in a second.
+"""
+
+from __future__ import annotations
+
+import os
+
+from noetl.data.frame.protocol import StagePlan
+from noetl.data.session.conf import SessionConf
+from noetl.data.session.defaults import stays_here
+from noetl.data.session.distribution import need_spark
+from noetl.data.session.java import find_java
+from noetl.data.session.refusals import SparkUnavailable
+from noetl.playbook.document import Playbook, Step
+from noetl.runtime.stores import is_on_this_disk
+from noetl.runtime.vault import wanted_by
+from noetl.settings import Settings
+from noetl.tools.registry import BUILT_IN, INTERPRETED, Registry
+
+__all__ = ["is_worth_it", "why_no_spark", "why_not_on_spark"]
+
+_COLD_SECONDS = 10.0
+_WARM_SECONDS = 0.5
+_ROWS_A_SECOND = {"row": 4_000, "frame": 1_000_000}
+
+
+def why_no_spark() -> str | None:
+    """What is missing on this machine; None if a session can be started."""
+    try:
+        need_spark()
+        find_java()
+    except SparkUnavailable as problem:
+        return f"{problem.message} ({problem.hint})" if problem.hint else problem.message
+    return None
+
+
+def why_not_on_spark(playbook: Playbook, step: Step, settings: Settings, conf: SessionConf) -> str | None:
+    """What keeps executors from running a step; None if they can."""
+    if conf.remote is not None:
+        return "slots need a session with a driver of its own, and spark.remote is a Spark Connect server"
+    if settings.payloads.encrypt:
+        return "payloads are encrypted, and executors are not given the keys"
+    url = settings.payloads.url or ""
+    if url.startswith("memory:"):
+        return "payloads are kept in the memory of this process, where executors cannot reach them"
+    if is_on_this_disk(settings) and not stays_here(conf.master):
+        return f"payloads are kept on the disk of this machine, and the executors of {conf.master} are on others"
+    if wanted_by(playbook, step).encrypts:
+        return "encrypt_secret needs the key of the wallet, which executors are not given"
+    known = Registry()
+    for task in step.tasks:
+        if task.kind not in BUILT_IN and task.kind not in INTERPRETED and known.is_local(task.kind):
+            return f"kind '{task.kind}' was added in this process only; make it an entry point of a package"
+    return None
+
+
+def is_worth_it(plan: StagePlan, rows: int | None, *, warm: bool) -> bool:
+    """Whether workers would need so long for a stage that Spark pays, its start included."""
+    if plan.kind == "loop" or rows is None or (os.cpu_count() or 1) == 1:
+        return False
+    start = _WARM_SECONDS if warm else _COLD_SECONDS
+    return rows > 2 * start * _ROWS_A_SECOND[plan.policy.process]

@@ -1,0 +1,169 @@
+"""The Spark host: the slots of a stage in Python workers of Spark, packed into one long-lived task for each core.
+
+A task of Spark is not a frame: it carries slots that claim, run and commit many frames, over HTTP, with the stage's
+token. So a task that is retried, or an executor that dies, costs the frames which it had in hand and nothing else; and
+what came of the stage is counted from its log, never from what the job returns.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.data.frame.protocol import FramePlane, StagePlan
+from noetl.data.session import SessionConf, SparkSessions, explain, session_conf
+from noetl.data.session.defaults import stays_here
+from noetl.data.session.tasks import LongTasks, is_loss
+from noetl.errors import NoetlError
+from noetl.kernel.event import Json
+from noetl.playbook import load
+from noetl.playbook.document import Playbook
+from noetl.runtime.stages.placement import is_worth_it, why_no_spark, why_not_on_spark
+from noetl.runtime.stages.plane import KeptPlane
+from noetl.runtime.stages.spark_task import PROGRESS, Errand, run_task
+from noetl.settings import Settings
+
+if TYPE_CHECKING:
+    from noetl.runtime.stages.keeper import Host
+    from noetl.runtime.stages.stages import Address
+    from noetl.tools.registry import Registry
+
+__all__ = ["NotOnSpark", "SparkHost", "SparkOrWorker"]
+
+AddressOf = Callable[[StagePlan, str | None], Awaitable["Address"]]
+
+_DIRECTORY_VARIABLE = "NOETL_DIRECTORY"
+_log = logging.getLogger("noetl.stages")
+_busy: dict[tuple[int, int], tuple[int, int]] = {}
+"""The stages that hold cores of this process's Spark: the root of their tree of executions, and how deep they are."""
+
+
+class NotOnSpark(NoetlError):
+    """A step asks for Spark, and cannot run there."""
+
+    code = "ENGINE_UNAVAILABLE"
+
+
+class SparkHost:
+    """Runs slots in the Python workers of the process's Spark session."""
+
+    def __init__(self, settings: Settings, home: Path, directory: Path, registry: Registry, address: AddressOf) -> None:
+        self.settings = settings
+        self._registry = registry
+        self._home = home
+        self._directory = directory.absolute()
+        self._address = address
+
+    @property
+    def sessions(self) -> SparkSessions:
+        """The ones of this process."""
+        return SparkSessions.shared(self._home)
+
+    async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
+        """Run these slots until each has drained and said so, or those that ran them were lost.
+
+        The keeper begins another round for what lost ones have left. Raises NoetlError for what would be no better
+        the next time.
+        """
+        conf = session_conf(self.settings.spark, self._playbook(plan).executor.spark)
+        tasks = await LongTasks.open(self.sessions, conf, () if conf.is_local else (self._directory,))
+        place = (plan.execution_id, plan.stage_id)
+        _busy[place] = (plan.root_execution_id or plan.execution_id, plan.depth)
+        try:
+            await self._run(tasks, conf, plan, plane, slots)
+        finally:
+            del _busy[place]
+            await tasks.close()
+
+    def why_not(self, plan: StagePlan) -> str | None:
+        """What keeps a stage from running here; None if it can. Raises InvalidSetting."""
+        playbook = self._playbook(plan)
+        conf = session_conf(self.settings.spark, playbook.executor.spark)
+        return why_no_spark() or why_not_on_spark(playbook, playbook.steps[plan.step], self.settings, conf)
+
+    def _playbook(self, plan: StagePlan) -> Playbook:
+        return load(plan.document, plan.file, kinds=self._registry.user_kinds())
+
+    async def _run(
+        self, tasks: LongTasks, conf: SessionConf, plan: StagePlan, plane: FramePlane, slots: Sequence[int]
+    ) -> None:
+        address = await self._address(plan, None if stays_here(conf.master) else await tasks.driver_host())
+        count = min(len(slots), tasks.cores)
+        packed = tuple(tuple(slots[number::count]) for number in range(count))
+        errand = Errand(url=address.url, token=address.token, stage_id=plan.stage_id, slots=packed)
+        if isinstance(plane, KeptPlane):
+            await plane.placed(self._placing(tasks, conf, count, len(slots)))
+        try:
+            await tasks.run(
+                functools.partial(run_task, msgspec.json.encode(errand)),
+                PROGRESS,
+                count,
+                tag=f"noetl-stage-{plan.stage_id}",
+                description=f"{plan.step} of execution {plan.execution_id}: {len(slots)} slots",
+                variables={_DIRECTORY_VARIABLE: self._mark},
+            )
+        except Exception as error:
+            _judge(error, plan)
+
+    def _placing(self, tasks: LongTasks, conf: SessionConf, count: int, slots: int) -> Json:
+        """Where the stage runs, for those who want to look."""
+        info = self.sessions.info()
+        ui = None if info is None else info.ui
+        facts: Json = {"host": "spark", "master": conf.master, "application": tasks.application, "ui": ui}
+        return {**facts, "tasks": count, "slots": slots}
+
+    @property
+    def _mark(self) -> str:
+        """Tells Python workers apart: modules of a directory, once imported, stay imported."""
+        return hashlib.sha256(str(self._directory).encode()).hexdigest()[:16]
+
+
+def _judge(error: Exception, plan: StagePlan) -> None:
+    """A worker that was lost is no more than that: its frames are run again. Raises NotOnSpark for the rest."""
+    told = explain(error)
+    if is_loss(told):
+        _log.warning("a Python worker, an executor or the JVM of step '%s' was lost: %s", plan.step, told.message)
+        return
+    _log.error("the slots of step '%s' failed on Spark: %s", plan.step, told.detail)
+    raise NotOnSpark(told.message) from error
+
+
+class SparkOrWorker:
+    """The host of a stage that may run on either. It is decided once, when the input is known, and then holds."""
+
+    def __init__(self, spark: SparkHost, worker: Host, *, must: bool) -> None:
+        """With `must` a stage that cannot run on Spark fails."""
+        self._spark = spark
+        self._worker = worker
+        self._must = must
+        self._chosen: Host | None = None
+
+    async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
+        """Run these slots where the stage belongs. Raises NotOnSpark."""
+        if self._chosen is None:
+            self._chosen = self._choose(plan, plane)
+        await self._chosen.run(plan, plane, slots)
+
+    def _choose(self, plan: StagePlan, plane: FramePlane) -> Host:
+        reason = self._spark.why_not(plan)
+        if reason is not None and self._must:
+            raise NotOnSpark(reason, hint="say engine: worker, or leave engine out")
+        if reason is not None or _is_nested(plan):
+            return self._worker
+        if self._must:
+            return self._spark
+        rows = plane.rows_total if isinstance(plane, KeptPlane) else None
+        is_warm = self._spark.sessions.info() is not None
+        return self._spark if is_worth_it(plan, rows, warm=is_warm) else self._worker
+
+
+def _is_nested(plan: StagePlan) -> bool:
+    """Whether slots of another stage may be waiting for this one. They hold the cores that it would wait for."""
+    root = plan.root_execution_id or plan.execution_id
+    return any(root == other and depth < plan.depth for other, depth in _busy.values())

@@ -1,0 +1,215 @@
+"""The slots of a stage inside a Python worker of Spark.
+
+Spark starts a function there, with an address and a token; everything else is asked for with them. A Python worker is
+used again for the next task, so what is costly to make stays: one event loop, the tools with their pools, the caches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import queue
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.data.frame.protocol import Frame, FrameOutcome, StagePlan
+from noetl.data.frame.running import Ran
+from noetl.engine.pipeline import RunTask
+from noetl.kernel.event import Json
+from noetl.payloads.caches import Caches
+from noetl.payloads.effects import EffectStore
+from noetl.payloads.results import ResultStore
+from noetl.payloads.store import PayloadStore
+from noetl.payloads.tiers import PayloadTiers
+from noetl.ports.objects import ObjectStore
+from noetl.runtime.clock import SystemClock
+from noetl.runtime.home import Home
+from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stages.body import StageBody
+from noetl.runtime.stages.client import RemotePlane
+from noetl.runtime.stages.distant_vault import DistantVault
+from noetl.runtime.stages.host import StageWork, run_slots
+from noetl.runtime.stages.support import CallRequest, Kit
+from noetl.runtime.stores import is_on_this_disk, open_objects
+from noetl.runtime.tooling import python_options, registry_with
+from noetl.runtime.worker import CallPlaybook, Work, Worker
+from noetl.settings import Bytes, Settings
+from noetl.tools.base import Outcome
+from noetl.tools.python.inline import InlinePythonTool
+from noetl.tools.registry import Registry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PROGRESS", "Errand", "run_task"]
+
+PROGRESS = "frame long, slot int, rows long"
+"""A row for each frame that was run. It is for those who watch: only the log says what was committed."""
+_Row = tuple[int, int, int]
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """What Spark carries to a task: where the stage is kept, what opens that door, and the slots of each task."""
+
+    url: str
+    token: str
+    stage_id: int
+    slots: tuple[tuple[int, ...], ...]
+
+
+def run_task(errand: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the slots of a task until they have drained. The one row of its input is the number of the task."""
+    asked = msgspec.json.decode(errand, type=Errand)
+    for batch in batches:
+        for number in batch.column(0).to_numpy(zero_copy_only=False):
+            yield from _run(asked, int(number))
+
+
+def _run(asked: Errand, number: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    schema = pa.schema({"frame": pa.int64(), "slot": pa.int32(), "rows": pa.int64()})
+    told: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
+    running: Future[None] = asyncio.run_coroutine_threadsafe(_slots(asked, number, told), _loop())
+    running.add_done_callback(lambda _: told.put(None))
+    while (first := told.get()) is not None:
+        rows = [first]
+        while not told.empty() and (further := told.get()) is not None:
+            rows.append(further)
+        frames, slots, counts = zip(*rows, strict=True)
+        columns = {"frame": list(frames), "slot": list(slots), "rows": list(counts)}
+        yield pa.RecordBatch.from_pydict(columns, schema)
+        if running.done():
+            break
+    running.result()
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of this process, in a thread of its own: heartbeats go on while Spark has the main one."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="noetl-slots", daemon=True).start()
+    return loop
+
+
+async def _slots(asked: Errand, number: int, told: queue.SimpleQueue[_Row | None]) -> None:
+    async with RemotePlane(asked.url, asked.stage_id, asked.token) as plane:
+        kit = await plane.kit()
+        shop = await _shop_of(kit)
+        worker = Worker(
+            shop.registry, shop.clock, _never, Path(kit.directory), Path(kit.scratch), DistantVault(plane),
+            effects=EffectStore(shop.objects) if kit.settings.effects.barrier else None,
+            call_playbook=_calls_through(plane),
+        )  # fmt: skip
+        place: Json = {"host": "spark", "node": socket.gethostname(), "process": os.getpid(), "task": number}
+        work = _ToldWork(kit.plan, StageBody(worker, kit.plan), shop, place, told)
+        await run_slots(kit.plan, plane, asked.slots[number], work, shop.clock, f"spark/{number}")
+
+
+class _ToldWork(StageWork):
+    """The work of slots, with a row of progress for each frame."""
+
+    def __init__(
+        self, plan: StagePlan, body: StageBody, shop: _Shop, place: Json, told: queue.SimpleQueue[_Row | None]
+    ) -> None:
+        tiers = shop.tiers.of_tenant(plan.tenant)
+        super().__init__(plan, body, tiers, shop.results.of_tenant(plan.tenant), place)
+        self._told = told
+
+    async def keep(self, frame: Frame, ran: Ran) -> FrameOutcome:
+        """Store the output of a frame, and tell of it."""
+        outcome = await super().keep(frame, ran)
+        self._told.put((frame.frame_id, frame.slot, outcome.rows))
+        return outcome
+
+
+# --- What stays from task to task ---------------------------------------------------------------------------
+
+
+class _Shop(msgspec.Struct, frozen=True, kw_only=True):
+    """Stores and tools of an installation."""
+
+    clock: SystemClock
+    objects: ObjectStore
+    tiers: PayloadTiers
+    results: ResultStore
+    registry: Registry
+
+
+_shops: dict[bytes, asyncio.Future[_Shop]] = {}
+
+
+async def _shop_of(kit: Kit) -> _Shop:
+    """The one of this installation; made by whichever task comes first."""
+    key = msgspec.json.encode((kit.settings, kit.home, kit.directory, kit.scratch))
+    if key not in _shops:
+        _settle_in(kit.directory)
+        _shops[key] = asyncio.ensure_future(_open_shop(kit))
+    try:
+        return await asyncio.shield(_shops[key])
+    except BaseException:
+        if key in _shops and _shops[key].done():
+            del _shops[key]  # the next task tries again
+        raise
+
+
+def _settle_in(directory: str) -> None:
+    """Be where the code of bodies expects to be: a Python worker serves one directory only."""
+    if Path(directory).is_dir():
+        os.chdir(directory)
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+
+
+async def _open_shop(kit: Kit) -> _Shop:
+    settings, home, clock = kit.settings, Home(Path(kit.home)), SystemClock()
+    objects = await open_objects(home, settings)
+    store = PayloadStore(objects, settings.tenant.id, settings.tenant.project)
+    # Nothing is shared through memory from here: Spark ends these processes as it likes.
+    budgets = msgspec.structs.replace(settings.payloads, shared_memory=Bytes(0))
+    cache = None if is_on_this_disk(settings) else home.path / "cache"
+    tiers = PayloadTiers(store, Caches(budgets, clock, node_id=settings.place.node, disk_directory=cache))
+    return _Shop(
+        clock=clock,
+        objects=objects,
+        tiers=tiers,
+        results=ResultStore(objects, store, tiers),
+        registry=_registry(settings, Path(kit.scratch)),
+    )
+
+
+def _registry(settings: Settings, scratch: Path) -> Registry:
+    made = {"python": InlinePythonTool(**python_options(settings, scratch))}
+    return registry_with(settings, scratch, resolver_of(settings), made)
+
+
+# --- Calls of playbooks -------------------------------------------------------------------------------------
+
+
+async def _never(work: Work, asked: RunTask) -> Json | Outcome:
+    raise AssertionError("a row waits for its calls")
+
+
+def _calls_through(plane: RemotePlane) -> CallPlaybook:
+    async def call(work: Work, asked: RunTask, key: str) -> Outcome:
+        said = await plane.call(
+            CallRequest(
+                key=key,
+                task=asked.task.name,
+                input=asked.input,
+                fields=asked.fields,
+                timeout=asked.timeout,
+                own_timeout=asked.task.timeout,
+            )
+        )
+        return Outcome(result=said.result, error=said.error)
+
+    return call

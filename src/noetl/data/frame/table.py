@@ -380,7 +380,8 @@ class FrameTable:
         return [frame for frame in self._running.values() if frame.lease_end <= now]
 
     def leave(self, turn: Turn) -> None:
-        """Nobody runs frames any more: those who have, are gone."""
+        """Nobody runs frames any more: those who have are gone, and a claim of theirs that still waits gets none."""
+        self._replaced.update(self._workers.values())
         for frame in list(self._running.values()):
             self._give_up(turn, frame, "left")
 

@@ -59,6 +59,8 @@ class SparkHost:
         self._home = home
         self._directory = directory.absolute()
         self._address = address
+        self._is_wary = False
+        """The last round has lost somebody."""
 
     @property
     def sessions(self) -> SparkSessions:
@@ -68,15 +70,17 @@ class SparkHost:
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
         """Run these slots until each has drained and said so, or those that ran them were lost.
 
-        The keeper begins another round for what lost ones have left. Raises NoetlError for what would be no better
-        the next time.
+        The keeper begins another round for what lost ones have left. That round takes these frames one at a time: a
+        frame that takes its process with it is to use up its own attempts, not those of all around it. Raises
+        NoetlError for what would be no better the next time.
         """
         conf = session_conf(self.settings.spark, self._playbook(plan).executor.spark)
         tasks = await LongTasks.open(self.sessions, conf, () if conf.is_local else (self._directory,))
         place = (plan.execution_id, plan.stage_id)
         _busy[place] = (plan.root_execution_id or plan.execution_id, plan.depth)
         try:
-            await self._run(tasks, conf, plan, plane, slots)
+            if not self._is_wary or await self._run(tasks, conf, plan, plane, slots[:1], careful=True):
+                self._is_wary = not await self._run(tasks, conf, plan, plane, slots)
         finally:
             del _busy[place]
             await tasks.close()
@@ -91,12 +95,20 @@ class SparkHost:
         return load(plan.document, plan.file, kinds=self._registry.user_kinds())
 
     async def _run(
-        self, tasks: LongTasks, conf: SessionConf, plan: StagePlan, plane: FramePlane, slots: Sequence[int]
-    ) -> None:
+        self,
+        tasks: LongTasks,
+        conf: SessionConf,
+        plan: StagePlan,
+        plane: FramePlane,
+        slots: Sequence[int],
+        *,
+        careful: bool = False,
+    ) -> bool:
+        """Run slots in one job; False if some of them were lost."""
         address = await self._address(plan, None if stays_here(conf.master) else await tasks.driver_host())
         count = min(len(slots), tasks.cores)
         packed = tuple(tuple(slots[number::count]) for number in range(count))
-        errand = Errand(url=address.url, token=address.token, stage_id=plan.stage_id, slots=packed)
+        errand = Errand(url=address.url, token=address.token, stage_id=plan.stage_id, slots=packed, is_careful=careful)
         if isinstance(plane, KeptPlane):
             await plane.placed(self._placing(tasks, conf, count, len(slots)))
         try:
@@ -110,6 +122,8 @@ class SparkHost:
             )
         except Exception as error:
             _judge(error, plan)
+            return False
+        return True
 
     def _placing(self, tasks: LongTasks, conf: SessionConf, count: int, slots: int) -> Json:
         """Where the stage runs, for those who want to look."""

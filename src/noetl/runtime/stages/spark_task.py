@@ -34,6 +34,7 @@ from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stages.body import StageBody
+from noetl.runtime.stages.careful import CarefulPlane
 from noetl.runtime.stages.client import RemotePlane
 from noetl.runtime.stages.distant_vault import DistantVault
 from noetl.runtime.stages.host import StageWork, run_slots
@@ -63,6 +64,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     stage_id: int
     slots: tuple[tuple[int, ...], ...]
+    is_careful: bool = False
+    """Run only the frames that were begun before, one at a time."""
 
 
 def run_task(errand: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -111,7 +114,8 @@ async def _slots(asked: Errand, number: int, told: queue.SimpleQueue[_Row | None
         )  # fmt: skip
         place: Json = {"host": "spark", "node": socket.gethostname(), "process": os.getpid(), "task": number}
         work = _ToldWork(kit.plan, StageBody(worker, kit.plan), shop, place, told)
-        await run_slots(kit.plan, plane, asked.slots[number], work, shop.clock, f"spark/{number}")
+        ours = CarefulPlane(plane) if asked.is_careful else plane
+        await run_slots(kit.plan, ours, asked.slots[number], work, shop.clock, f"spark/{number}")
 
 
 class _ToldWork(StageWork):

@@ -1,0 +1,45 @@
+"""The `noetl` command with a Spark of its own, for tests that kill it or need another master."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Commands"]
+
+
+class Commands:
+    """A home, and calls that use it."""
+
+    def __init__(self, place: Path, master: str) -> None:
+        self.place = place
+        self._environment = {**os.environ, "NOETL_SPARK__MASTER": master, "NOETL_SPARK__CONF": _CONF}
+
+    def write(self, name: str, *steps: dict[str, Any]) -> str:
+        """A playbook."""
+        head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": name}}
+        file = self.place / f"{name}.yaml"
+        file.write_text(json.dumps({**head, "workflow": list(steps)}))
+        return str(file)
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A call that runs; the caller waits for it."""
+        command = [sys.executable, "-m", "noetl", *arguments, "--home", str(self.place / "home"), "--json"]
+        return subprocess.Popen(command, cwd=self.place, env=self._environment, stdout=subprocess.PIPE)
+
+    def run(self, *arguments: str) -> dict[str, Any]:
+        """The document of a call."""
+        return self.document(self.start(*arguments))
+
+    def document(self, started: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """What a call that was started has to say."""
+        said, _ = started.communicate(timeout=150)
+        document: dict[str, Any] = json.loads(said)
+        return document
+
+
+_CONF = '["spark.driver.memory=512m", "spark.executor.memory=512m"]'

@@ -37,9 +37,9 @@ class Counting:
         with self._changed:
             self._held_word = method, word
 
-    def wait_held(self, count: int = 1) -> None:
+    def wait_held(self, count: int = 1, seconds: float = _PATIENCE) -> None:
         """Return when so many requests are held."""
-        self._wait(lambda: self._held >= count)
+        self._wait(lambda: self._held >= count, seconds)
 
     def wait_calls(self, count: int) -> None:
         """Return when so many calls were counted."""
@@ -79,9 +79,9 @@ class Counting:
             self._held -= 1
             return False
 
-    def _wait(self, reached: Any) -> None:
+    def _wait(self, reached: Any, seconds: float = _PATIENCE) -> None:
         with self._changed:
-            assert self._changed.wait_for(reached, _PATIENCE), f"nothing came after {self._calls[-3:]}"
+            assert self._changed.wait_for(reached, seconds), f"nothing came after {self._calls[-3:]}"
 
 
 class _Handler(BaseHTTPRequestHandler):

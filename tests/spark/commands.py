@@ -17,7 +17,18 @@ class Commands:
 
     def __init__(self, place: Path, master: str) -> None:
         self.place = place
+        self._started: list[subprocess.Popen[bytes]] = []
         self._environment = {**os.environ, "NOETL_SPARK__MASTER": master, "NOETL_SPARK__CONF": _CONF}
+
+    def __enter__(self) -> Commands:
+        """Leave no call running behind the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.communicate()
 
     def write(self, name: str, *steps: dict[str, Any]) -> str:
         """A playbook."""
@@ -29,7 +40,9 @@ class Commands:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A call that runs; the caller waits for it."""
         command = [sys.executable, "-m", "noetl", *arguments, "--home", str(self.place / "home"), "--json"]
-        return subprocess.Popen(command, cwd=self.place, env=self._environment, stdout=subprocess.PIPE)
+        started = subprocess.Popen(command, cwd=self.place, env=self._environment, stdout=subprocess.PIPE)
+        self._started.append(started)
+        return started
 
     def run(self, *arguments: str) -> dict[str, Any]:
         """The document of a call."""
@@ -37,9 +50,9 @@ class Commands:
 
     def document(self, started: subprocess.Popen[bytes]) -> dict[str, Any]:
         """What a call that was started has to say."""
-        said, _ = started.communicate(timeout=150)
+        said, _ = started.communicate(timeout=200)
         document: dict[str, Any] = json.loads(said)
         return document
 
 
-_CONF = '["spark.driver.memory=512m", "spark.executor.memory=512m"]'
+_CONF = "spark.driver.memory=512m,spark.executor.memory=512m"

@@ -178,19 +178,19 @@ async def test_small_inputs_stay_on_workers_unless_asked(tmp_path: Path, our_spa
 
 
 def test_a_killed_driver_is_resumed_and_repeats_no_frame(tmp_path: Path, counter: Counting) -> None:
-    noetl = Commands(tmp_path, "local[2]")
-    spec = {"mode": "fanout", "engine": "spark", "max_in_flight": 2, "frame": {"max_rows": 4}}
-    tool = {"kind": "http", "method": "POST", "url": f"{counter.url}/{{{{ row.id }}}}", "json": {}}
-    step = {"step": "spread", "loop": {"in": numbers(ROWS), "iterator": "row", "spec": spec}, "tool": tool}
-    counter.hold("/21")
-    first = noetl.start("run", noetl.write("t", step))
-    counter.wait_held()
-    first.kill()
-    first.communicate()
-    counter.release()
-    (execution,) = noetl.run("list")["executions"]
-    document = noetl.run("resume", execution["execution_id"])
-    assert document["status"] == "COMPLETED", document
-    assert len(counter.calls) == len(counter.keys) == ROWS
-    assert counter.total <= ROWS + 2 * 4
-    assert document["result"]["rows"] == ROWS
+    with Commands(tmp_path, "local[2]") as noetl:
+        spec = {"mode": "fanout", "engine": "spark", "max_in_flight": 2, "frame": {"max_rows": 4}}
+        tool = {"kind": "http", "method": "POST", "url": f"{counter.url}/{{{{ row.id }}}}", "json": {}}
+        step = {"step": "spread", "loop": {"in": numbers(ROWS), "iterator": "row", "spec": spec}, "tool": tool}
+        counter.hold("/21")
+        first = noetl.start("run", noetl.write("t", step))
+        counter.wait_held(seconds=120)
+        first.kill()
+        first.communicate()
+        counter.release()
+        (execution,) = noetl.run("list")["executions"]
+        document = noetl.run("resume", execution["execution_id"])
+        assert document["status"] == "COMPLETED", document["error"]
+        assert len(counter.calls) == len(counter.keys) == ROWS
+        assert counter.total <= ROWS + 2 * 4
+        assert document["result"]["rows"] == ROWS

@@ -6,9 +6,10 @@ What they yield is for those who watch the job; nobody counts on it, because a t
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,9 @@ from noetl.data.session.conf import SessionConf
 from noetl.data.session.explaining import Explained
 from noetl.data.session.jobs import run_job
 from noetl.data.session.sessions import SparkSessions
+from noetl.data.session.unpacked import run_unpacked
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 __all__ = ["LongTasks", "is_loss"]
@@ -64,7 +65,8 @@ class LongTasks:
 
     async def run(
         self,
-        function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        target: str,
+        argument: bytes,
         schema: str,
         tasks: int,
         *,
@@ -72,7 +74,7 @@ class LongTasks:
         description: str,
         variables: Mapping[str, str],
     ) -> None:
-        """Run a function in so many tasks, each of which gets its number as its only row.
+        """Run `module:function` of our package with an argument in so many tasks. Each gets its number as its only row.
 
         Python workers with other `variables` are others. When the caller is cancelled so are the tasks.
         """
@@ -81,7 +83,8 @@ class LongTasks:
             with _making:  # variables belong to the context, and are read when the function is wrapped
                 self._context.environment.update(variables)
                 numbers = self._session.range(0, tasks, 1, tasks)
-                writing = numbers.mapInArrow(function, schema).write.format("noop").mode("overwrite")
+                progress = numbers.mapInArrow(functools.partial(run_unpacked, target, argument), schema)
+                writing = progress.write.format("noop").mode("overwrite")
             writing.save()
 
         await run_job(self._session, tag, work, description=description)

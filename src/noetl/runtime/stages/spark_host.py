@@ -7,7 +7,6 @@ what came of the stage is counted from its log, never from what the job returns.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +25,7 @@ from noetl.playbook import load
 from noetl.playbook.document import Playbook
 from noetl.runtime.stages.placement import is_worth_it, why_no_spark, why_not_on_spark
 from noetl.runtime.stages.plane import KeptPlane
-from noetl.runtime.stages.spark_task import PROGRESS, Errand, run_task
+from noetl.runtime.stages.spark_task import PROGRESS, Errand
 from noetl.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ __all__ = ["NotOnSpark", "SparkHost", "SparkOrWorker"]
 
 AddressOf = Callable[[StagePlan, str | None], Awaitable["Address"]]
 
+_TASK = "noetl.runtime.stages.spark_task:run_task"
 _DIRECTORY_VARIABLE = "NOETL_DIRECTORY"
 _log = logging.getLogger("noetl.stages")
 _busy: dict[tuple[int, int], tuple[int, int]] = {}
@@ -113,7 +113,8 @@ class SparkHost:
             await plane.placed(self._placing(tasks, conf, count, len(slots)))
         try:
             await tasks.run(
-                functools.partial(run_task, msgspec.json.encode(errand)),
+                _TASK,
+                msgspec.json.encode(errand),
                 PROGRESS,
                 count,
                 tag=f"noetl-stage-{plan.stage_id}",

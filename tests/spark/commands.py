@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,12 @@ class Commands:
     def run(self, *arguments: str) -> dict[str, Any]:
         """The document of a call."""
         return self.document(self.start(*arguments))
+
+    def abandoned(self) -> int:
+        """How often a frame was in the hands of somebody who was lost: its rows may have been run, or begun."""
+        with contextlib.closing(sqlite3.connect(self.place / "home" / "ledger.db")) as log:
+            (found,) = log.execute("SELECT count(*) FROM event WHERE event_type = 'frame.abandoned'").fetchone()
+            return int(found)
 
     def document(self, started: subprocess.Popen[bytes]) -> dict[str, Any]:
         """What a call that was started has to say."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotOnSpark", "SparkHost", "SparkOrWorker"]
 
-AddressOf = Callable[[StagePlan, str | None], Awaitable["Address"]]
+AddressOf = Callable[[StagePlan, str | None], AbstractAsyncContextManager["Address"]]
 
 _TASK = "noetl.runtime.stages.spark_task:run_task"
 _DIRECTORY_VARIABLE = "NOETL_DIRECTORY"
@@ -105,25 +106,26 @@ class SparkHost:
         careful: bool = False,
     ) -> bool:
         """Run slots in one job; False if some of them were lost."""
-        address = await self._address(plan, None if stays_here(conf.master) else await tasks.driver_host())
+        host = None if stays_here(conf.master) else await tasks.driver_host()
         count = min(len(slots), tasks.cores)
         packed = tuple(tuple(slots[number::count]) for number in range(count))
-        errand = Errand(url=address.url, token=address.token, stage_id=plan.stage_id, slots=packed, is_careful=careful)
         if isinstance(plane, KeptPlane):
             await plane.placed(self._placing(tasks, conf, count, len(slots)))
-        try:
-            await tasks.run(
-                _TASK,
-                msgspec.json.encode(errand),
-                PROGRESS,
-                count,
-                tag=f"noetl-stage-{plan.stage_id}",
-                description=f"{plan.step} of execution {plan.execution_id}: {len(slots)} slots",
-                variables={_DIRECTORY_VARIABLE: self._mark},
-            )
-        except Exception as error:
-            _judge(error, plan)
-            return False
+        async with self._address(plan, host) as at:
+            errand = Errand(url=at.url, token=at.token, stage_id=plan.stage_id, slots=packed, is_careful=careful)
+            try:
+                await tasks.run(
+                    _TASK,
+                    msgspec.json.encode(errand),
+                    PROGRESS,
+                    count,
+                    tag=f"noetl-stage-{plan.stage_id}",
+                    description=f"{plan.step} of execution {plan.execution_id}: {len(slots)} slots",
+                    variables={_DIRECTORY_VARIABLE: self._mark},
+                )
+            except Exception as error:
+                _judge(error, plan)
+                return False
         return True
 
     def _placing(self, tasks: LongTasks, conf: SessionConf, count: int, slots: int) -> Json:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -84,7 +85,7 @@ class Stages:
         self._on_events = on_events
         self._steady = steady or MonotonicClock()
         self._kept: dict[tuple[int, int], StageKeeper] = {}
-        self._tokens: dict[tuple[int, int], str] = {}
+        self._supports: dict[tuple[int, int], Support | None] = {}
 
     async def run(self, work: Work, *, is_over: bool = False, refusal: Json | None = None) -> Report:
         """What came of a stage. It is only to be closed if its execution `is_over`, or for a `refusal`: an error.
@@ -99,13 +100,12 @@ class Stages:
         if is_over or refusal is not None:
             keeper.stop(None if is_over else refusal)
         place = (plan.execution_id, plan.stage_id)
-        support = None if self._support_for is None else self._support_for(plan, work)
-        self._kept[place], self._tokens[place] = keeper, self.door.keep(plan.stage_id, keeper.plane, support)
+        self._kept[place] = keeper
+        self._supports[place] = None if self._support_for is None else self._support_for(plan, work)
         try:
             ending = await self._run(keeper, (work.stage or {}).get("engine", "auto"), limit)
         finally:
-            self.door.leave(self._tokens.pop(place))
-            del self._kept[place]
+            del self._kept[place], self._supports[place]
         report = await report_of(plan, ending, self._driver.keeper.results)
         return report if session is None else _redacted(session, report)
 
@@ -181,11 +181,20 @@ class Stages:
         """How far the stages of an execution have come that are kept here."""
         return [keeper.progress() for keeper in self._of(execution_id)]
 
-    async def address(self, plan: StagePlan, host: str | None = None) -> Address:
+    @contextlib.asynccontextmanager
+    async def address(self, plan: StagePlan, host: str | None = None) -> AsyncIterator[Address]:
         """Where slots in other processes find the plane of a stage that is kept here: those of this machine, or, with
         the name of a `host` that is this machine's for others, those of others too.
+
+        After the block nobody gets in with its token. A slot that was given up may live on for a moment, and must not
+        take frames from those who come after it.
         """
-        return Address(url=await self._loopback.url(host), token=self._tokens[plan.execution_id, plan.stage_id])
+        place, url = (plan.execution_id, plan.stage_id), await self._loopback.url(host)
+        token = self.door.keep(plan.stage_id, self._kept[place].plane, self._supports[place])
+        try:
+            yield Address(url=url, token=token)
+        finally:
+            self.door.leave(token)
 
     async def close(self) -> None:
         """Answer nobody any more."""

@@ -140,8 +140,10 @@ async def test_slots_of_other_processes_find_the_stage_by_its_address(shop: Work
         execution_id = await runner.start(asking(book(fan())))
         await begun.wait()
         keeper = next(runner.stages._of(execution_id))
-        address = await runner.stages.address(keeper.plan)
-        async with RemotePlane(address.url, keeper.plan.stage_id, address.token) as plane:
+        async with (
+            runner.stages.address(keeper.plan) as address,
+            RemotePlane(address.url, keeper.plan.stage_id, address.token) as plane,
+        ):
             claimed = await plane.claim(1, "elsewhere")
             assert [frame.index for frame in claimed.frames] == [1]  # that of the slot which it has replaced
             go.set()
@@ -149,6 +151,27 @@ async def test_slots_of_other_processes_find_the_stage_by_its_address(shop: Work
                 await plane.commit("elsewhere", tuple(done(frame) for frame in claimed.frames))
                 claimed = await plane.claim(1, "elsewhere")
             await plane.finish("elsewhere", SlotReport(slot=1))
+        assert (await runner.wait(execution_id)).status == "COMPLETED"
+
+
+async def test_a_slot_that_was_given_up_gets_no_frame_with_its_old_token(shop: Workshop) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def body(_: Call) -> Json:
+        begun.set()
+        await go.wait()
+        return {}
+
+    shop.body = body
+    async with shop.runner() as runner:
+        execution_id = await runner.start(asking(book(fan())))
+        await begun.wait()
+        keeper = next(runner.stages._of(execution_id))
+        async with runner.stages.address(keeper.plan) as address:
+            pass
+        async with RemotePlane(address.url, keeper.plan.stage_id, address.token) as plane:
+            assert (await plane.claim(1, "late")).drained
+        go.set()
         assert (await runner.wait(execution_id)).status == "COMPLETED"
 
 

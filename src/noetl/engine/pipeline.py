@@ -199,6 +199,8 @@ class Pipeline:
         names = self._names()
         how = self._rendering_of(task.kind)
         fields = {name: self._field(value, names, how.get(name, "lenient")) for name, value in task.fields.items()}
+        if "output" in how and task.output.fields:  # the kind has a say in where rows go
+            fields["output"] = self._field(task.output.fields, names, how["output"])
         timeout = task.timeout if task.timeout is not None else self._default_timeout
         if timeout is not None:
             timeout = float(parse_duration(templates.render_value(timeout, names, host=self._host)))
@@ -226,7 +228,7 @@ class Pipeline:
             return templates.render_strict(value, names, host=self._host)
         if how == "code":
             return self._code(value, names)
-        return self._kept(value, names)
+        return self._kept(value, names, lazy=how == "lazy")
 
     def _code(self, value: Any, names: Mapping[str, Any]) -> Any:
         if isinstance(value, str):

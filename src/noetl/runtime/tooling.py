@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from noetl.kernel.event import Json
 from noetl.payloads.routes import CLOUD_SCHEMES
 from noetl.playbook.document import Playbook
 from noetl.runtime.resolver import resolver_of
+from noetl.runtime.spark import needs_spark, spark_maker, why_no_pyspark
 from noetl.runtime.stores import read_pairs
 from noetl.runtime.vault import Vault
 from noetl.settings import SECRET_VARIABLES, Payloads, Settings, Tools, format_size
@@ -123,7 +124,12 @@ class Tooling:
                     )
 
     async def _prepare(self, playbook: Playbook) -> None:
-        """A process for Python takes a while to start: it can do so while the start is being recorded."""
+        """Processes for Python and Spark take a while to start: they can do so while the start is being recorded."""
+        if (
+            needs_spark(playbook)
+            and (prepare_spark := getattr(self.registry.find("spark"), "prepare", None)) is not None
+        ):
+            prepare_spark(playbook.executor.spark)
         tasks = [task for step in playbook.steps.values() for task in step.tasks]
         tasks += [entry.task for entry in playbook.workbook.values()]
         python = self.registry.find("python") if any(task.kind == "python" for task in tasks) else None
@@ -158,21 +164,38 @@ def tooling_of(
 def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
     """The tools of this installation; each is made when a task first asks for it."""
     resolver = resolver_of(embedded.settings, lambda: _addresses(embedded, origin))
-    return registry_with(embedded.settings, scratch, resolver)
+
+    def http() -> Tool:
+        found = registry.find("http")
+        assert found is not None, "http is built in"
+        return found
+
+    makers = {"spark": spark_maker(embedded, origin, scratch, http)}
+    registry = registry_with(embedded.settings, scratch, resolver, makers=makers)
+    return registry
 
 
 def registry_with(
-    settings: Settings, scratch: Path, resolver: Resolver, tools_made: Mapping[str, Tool] | None = None
+    settings: Settings,
+    scratch: Path,
+    resolver: Resolver,
+    tools_made: Mapping[str, Tool] | None = None,
+    makers: Mapping[str, Callable[[], Tool]] | None = None,
 ) -> Registry:
-    """The tools that settings describe; of some kinds there may be others that were made already."""
+    """The tools that settings describe; of some kinds there may be others that were made already.
+
+    Without somebody who makes the spark kind, as inside Spark's own workers, it is not to be had.
+    """
     tools = settings.tools
     disabled = {} if tools.shell else {"shell": "it is switched off by the setting tools.shell"}
+    if (missing := why_no_pyspark()) is not None:
+        disabled["spark"] = missing
     options: dict[str, Options] = {
         "http": lambda: _http_options(tools),
         "python": python_options(settings, scratch),
         "duckdb": {"extensions": Path(tools.duckdb_extensions) if tools.duckdb_extensions else None},
     }
-    return Registry(tools_made, options, disabled, _at_once(settings), resolver)
+    return Registry(tools_made, options, disabled, _at_once(settings), resolver, makers)
 
 
 def python_options(settings: Settings, scratch: Path) -> Json:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 
@@ -68,6 +69,8 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     replayer: Replayer
     verifier: Verifier
     projector: Projector
+    home: Path | None = None
+    """The directory of the installation; None where it has none of its own."""
 
     @property
     def results(self) -> ResultStore:
@@ -121,6 +124,7 @@ async def open_embedded(
         caches = await _open_caches(home, settings, clock, opened)
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
         yield Embedded(
+            home=home.path.absolute(),
             settings=settings,
             home=home,
             clock=clock,

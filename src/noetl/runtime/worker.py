@@ -282,6 +282,7 @@ class Worker:
             directory=self.directory,
             scratch=self._scratch_of(work.execution_id),
             offered=work.offered,
+            session=work.playbook.executor.spark,
         )
 
     def _scratch_of(self, execution_id: int) -> Path:

@@ -42,6 +42,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A directory of the execution's own, for databases and large bodies."""
     offered: Mapping[str, Any] = {}
     """Names that code may use without being given them, such as the frame that it runs for."""
+    session: Json = {}
+    """What the playbook asks of the session that its data stages run in."""
     resolver: Resolver | None = None
     """Follows addresses for the tool: `noetl://`, `s3://`, `gs://`, `az://`, `file://`."""
 

@@ -82,7 +82,7 @@ class Registry:
 
     `options` are what a built-in kind is to be made with, by kind; `disabled` are kinds that are not to run here, each
     with the reason; `at_once` is how many tasks of a kind may run at the same time; `resolver` follows addresses for
-    all of them.
+    all of them; `makers` make kinds that rooms above this one bring.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class Registry:
         disabled: Mapping[str, str] | None = None,
         at_once: Mapping[str, int] | None = None,
         resolver: Resolver | None = None,
+        makers: Mapping[str, Callable[[], Tool]] | None = None,
     ) -> None:
+        self._makers = dict(makers or {})
         self._made: dict[str, Tool] = dict(tools or {})
         self._options = dict(options or {})
         self._disabled = dict(disabled or {})
@@ -104,17 +106,22 @@ class Registry:
         if kind in self._disabled:
             return None
         if kind not in self._made:
-            made = _user_tools.get(kind) or _built_in(kind, self._options.get(kind, {})) or _from_entry_point(kind)
+            made = self._make(kind)
             if made is None:
                 return None
             self._made[kind] = made
         return self._made[kind]
 
+    def _make(self, kind: str) -> Tool | None:
+        if kind in self._makers and kind not in _user_tools:
+            return self._makers[kind]()
+        return _user_tools.get(kind) or _built_in(kind, self._options.get(kind, {})) or _from_entry_point(kind)
+
     def why_not(self, kind: str) -> str | None:
         """Why a kind cannot run here; None if it can. Nothing is made or imported to find out."""
         if kind in self._disabled:
             return self._disabled[kind]
-        if kind in INTERPRETED or kind in self._made or kind in BUILT_IN:
+        if kind in INTERPRETED or kind in self._made or kind in self._makers or kind in BUILT_IN:
             return None
         if kind in UNAVAILABLE and kind not in _user_tools:
             return f"it needs {UNAVAILABLE[kind]}"

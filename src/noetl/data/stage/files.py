@@ -14,7 +14,17 @@ from noetl.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileForm", "Opened", "Written", "find_files", "form_of", "pin_file", "read_batches", "write_batches"]
+__all__ = [
+    "FileForm",
+    "Opened",
+    "Written",
+    "drift",
+    "find_files",
+    "form_of",
+    "pin_file",
+    "read_batches",
+    "write_batches",
+]
 
 FileForm = Literal["parquet", "arrow", "csv", "json", "text", "orc"]
 
@@ -218,6 +228,24 @@ def write_batches(path: Path, opened: Opened) -> Written:
     except pa.ArrowException as error:
         raise InvalidInput(f"the rows do not stay what they were in the beginning: {_line(error)}") from None
     return Written(path, tuple(parts), size)
+
+
+def drift(first: pa.Schema | None, schema: pa.Schema | None, path: Path) -> str | None:
+    """What is different about the columns of a file; None if they fit those of the first one."""
+    import pyarrow as pa
+
+    if first is None or schema is None or first.equals(schema):
+        return None
+    lost, new = sorted({*first.names} - {*schema.names}), sorted({*schema.names} - {*first.names})
+    if lost or new:
+        said = [f"lacks {', '.join(lost)}"] if lost else []
+        said += [f"adds {', '.join(new)}"] if new else []
+        return f"{path}: its columns are others than those of the files before it: it {' and '.join(said)}"
+    try:
+        pa.unify_schemas([first.remove_metadata(), schema.remove_metadata()], promote_options="permissive")
+    except pa.ArrowException as error:
+        return f"{path}: its columns are others than those of the files before it: {str(error).splitlines()[0]}"
+    return None
 
 
 def _line(error: BaseException) -> str:

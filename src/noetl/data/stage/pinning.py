@@ -20,7 +20,17 @@ import msgspec
 
 from noetl.data.frame.output import claimed_table
 from noetl.data.frame.protocol import Pinned, StagePlan
-from noetl.data.stage.files import FileForm, Opened, Written, find_files, form_of, pin_file, read_batches, write_batches
+from noetl.data.stage.files import (
+    FileForm,
+    Opened,
+    Written,
+    drift,
+    find_files,
+    form_of,
+    pin_file,
+    read_batches,
+    write_batches,
+)
 from noetl.data.stage.groups import Dealer, sort_into_groups
 from noetl.data.stage.manifest import Manifest, Source, read_manifest, slices_of, write_manifest
 from noetl.data.stage.slices import SCALARS, SliceReader
@@ -37,7 +47,7 @@ from noetl.payloads.tiers import PayloadTiers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Pinner"]
+__all__ = ["Pinner", "payload_ref_of"]
 
 OutputsOf = Callable[[str, int, int], Awaitable[list[PayloadRef]]]
 """The outputs of the frames of a stage, by tenant, execution and stage id."""
@@ -198,6 +208,8 @@ class _Pinning:
     async def _of_ref(self, reference: Any, path: Sequence[str] = ()) -> list[Source]:
         if isinstance(reference, str):
             return await self._of_value(await self._resolver.read(reference, limit=_WHOLE_BYTES * 128), path)
+        if reference.get("form") == "files" and not path:
+            return await self._of_files(str(reference["path"]), reference.get("format"), {})
         ref = payload_ref_of(reference)
         if reference.get("form") == "frames" and not path:
             listed = await self._results.value(ref)
@@ -322,7 +334,7 @@ class _Pinning:
             pinned = None if is_ours else await in_thread(pin_file, path, form)
             opened = await in_thread(read_batches, path, form, options) if pinned is None else None
             schema = pinned[1] if pinned is not None else opened.schema if opened is not None else None
-            problem = _drift(first, schema, path)
+            problem = drift(first, schema, path)
             if problem is None and pinned is not None:
                 self._bytes += await in_thread(_memory_of, pinned[0])
                 sources.append(pinned[0])
@@ -383,24 +395,6 @@ def payload_ref_of(reference: Json) -> PayloadRef:
         )
     except (KeyError, msgspec.ValidationError) as error:
         raise InvalidInput(f"`in` has a reference that cannot be followed: {error}") from None
-
-
-def _drift(first: pa.Schema | None, schema: pa.Schema | None, path: Path) -> str | None:
-    """What is different about the columns of a file; None if they fit those of the first one."""
-    import pyarrow as pa
-
-    if first is None or schema is None or first.equals(schema):
-        return None
-    lost, new = sorted({*first.names} - {*schema.names}), sorted({*schema.names} - {*first.names})
-    if lost or new:
-        said = [f"lacks {', '.join(lost)}"] if lost else []
-        said += [f"adds {', '.join(new)}"] if new else []
-        return f"{path}: its columns are others than those of the files before it: it {' and '.join(said)}"
-    try:
-        pa.unify_schemas([first.remove_metadata(), schema.remove_metadata()], promote_options="permissive")
-    except pa.ArrowException as error:
-        return f"{path}: its columns are others than those of the files before it: {str(error).splitlines()[0]}"
-    return None
 
 
 def _memory_of(source: Source) -> int:

@@ -54,6 +54,8 @@ def why_not_on_spark(playbook: Playbook, step: Step, settings: Settings, conf: S
         return "encrypt_secret needs the key of the wallet, which executors are not given"
     known = Registry()
     for task in step.tasks:
+        if task.kind == "spark":
+            return "its body is a spark task, which needs the driver, and slots on Spark run in executors"
         if task.kind not in BUILT_IN and task.kind not in INTERPRETED and known.is_local(task.kind):
             return f"kind '{task.kind}' was added in this process only; make it an entry point of a package"
     return None

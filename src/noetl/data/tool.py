@@ -1,0 +1,233 @@
+"""The spark kind: SQL or DataFrame code over bound inputs (DESIGN 6.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl.data.expectations import expectations_of
+from noetl.data.means import Means
+from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, explain, run_job
+from noetl.data.sinks import target_of
+from noetl.data.sinks.kept import keep, keep_json, keep_text
+from noetl.data.sources import Frame, Reading, open_source
+from noetl.data.work import Done, ExpectationFailed, Task, run
+from noetl.errors import InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
+from noetl.kernel.event import Json
+from noetl.kernel.lazy import plain
+from noetl.payloads.blocking import in_thread
+from noetl.payloads.tables import Rows, TableValue
+from noetl.tools.base import Call, Outcome, Rendering, failed, ok
+from noetl.tools.postgres.credential import place_of
+from noetl.tools.values import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SparkTool"]
+
+_ONLY_READS = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:select|with|values|from)\b", re.IGNORECASE)
+_log = logging.getLogger(__name__)
+
+
+class SparkTool:
+    """Runs queries and code on the Spark of this process."""
+
+    kind = "spark"
+    rendering: Mapping[str, Rendering] = {
+        "sql": "strict",
+        "code": "code",
+        "inputs": "lazy",
+        "input": "lazy",
+        "expect": "raw",
+        "output": "strict",
+    }
+    required: tuple[tuple[str, ...], ...] = (("sql", "code"),)
+
+    def __init__(
+        self, *, sessions: Callable[[], SparkSessions], conf: Callable[[Mapping[str, Any]], SessionConf], means: Means
+    ) -> None:
+        """`conf` puts what a playbook asks of a session over the settings of this installation."""
+        self._sessions = sessions
+        self._conf = conf
+        self._means = means
+
+    def side_effecting(self, fields: Json) -> bool:
+        """Nobody knows what code does. A query that only reads, and whose rows we keep, can be run again."""
+        output = fields.get("output") or {}
+        if any(output.get(name) for name in ("path", "resource", "table")):
+            return True
+        return not _ONLY_READS.match(str(fields.get("sql") or ""))
+
+    def prepare(self, asked: Mapping[str, Any]) -> None:
+        """Begin to start Spark as a playbook asks for it. What is wrong is said by the first task."""
+        with contextlib.suppress(NoetlError):
+            self._sessions().prepare(self._conf(asked))
+
+    async def run(self, call: Call) -> Outcome:
+        """Run the query or the code of a task."""
+        folder = await in_thread(_own_folder, call.scratch)
+        reading = Reading(call, self._means, folder)
+        try:
+            return await self._run(call, reading)
+        except Refused as error:
+            return error.outcome
+        except NoetlError as error:
+            return _refused(error)
+        finally:
+            await in_thread(reading.ends.close)
+            await in_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Nothing to let go of: the session belongs to the process."""
+
+    async def _run(self, call: Call, reading: Reading) -> Outcome:
+        asked = call.fields.get("options") or {}
+        if not isinstance(asked, Mapping):
+            raise InvalidInput("options must be a mapping", hint="options: {spark.sql.shuffle.partitions: 8}")
+        conf, sessions = self._conf({**call.session, **asked}), self._sessions()
+        sessions.prepare(conf)  # it starts while the inputs are looked for
+        task = await self._task(call, reading)
+        session = await sessions.get(conf)
+        try:
+            done = await run_job(session, f"noetl-{call.execution_id}-{call.step}", lambda: run(session, task),
+                                 description=f"{call.step}: {call.task}")  # fmt: skip
+        except (NoetlError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            return await asyncio.to_thread(_explained, error, call)
+        finally:
+            await sessions.release(session)
+        return ok(await self._said(call, task, done, reading.skipped))
+
+    async def _task(self, call: Call, reading: Reading) -> Task:
+        fields = call.fields
+        if fields.get("sql") is not None and fields.get("code") is not None:
+            raise InvalidInput("a spark task has both sql and code", hint="remove one")
+        target = target_of(call, self._means)
+        inputs = fields.get("inputs") or {}
+        if not isinstance(inputs, Mapping):
+            raise InvalidInput("inputs must be a mapping of names to sources")
+        frames: dict[str, Frame] = {}
+        for name, said in inputs.items():
+            frames[name] = await _opened(name, said, reading)
+        parameters: Json = {}
+        for name, value in call.input.items():
+            if isinstance(value, TableValue | Rows):
+                frames[name] = await _opened(name, value, reading)
+            else:
+                parameters[name] = plain(value)
+        place = place_of(reading.auth(target.auth, "output")) if target.kind == "postgres" else None
+        return Task(
+            name=f"{call.step}.{call.task}",
+            frames=frames,
+            parameters=parameters,
+            sql=None if fields.get("sql") is None else str(fields["sql"]).strip().rstrip(";"),
+            code=None if fields.get("code") is None else str(fields["code"]),
+            expectations=expectations_of(fields.get("expect")),
+            target=target,
+            partitions=_count(fields.get("partitions")),
+            by=_names(fields.get("by")),
+            place=place,
+            folder=reading.folder,
+            effect_key=call.effect_key,
+        )
+
+    async def _said(self, call: Call, task: Task, done: Done, skipped: list[str]) -> Json:
+        """The result: where the rows are, how many, the first of them, what was checked and what was written."""
+        tiers, target = self._means.tiers, task.target
+        ref: Json | None = None
+        size = 0 if done.written is None else done.written.bytes
+        listing: Json | None = None
+        if done.folder is not None:
+            ref, size = await keep(done.folder, call.step, tiers)
+        elif done.written is not None and target.kind == "files":
+            ref = {"kind": "result_ref", "ref": target.uri, "form": "files", "path": str(target.path),
+                   "format": target.form, "rows": done.rows}  # fmt: skip
+            if done.written.is_long:
+                listing = await keep_json([msgspec.to_builtins(file) for file in done.written.files], tiers)
+        result: Json = {
+            "ref": ref,
+            "rows": done.rows,
+            "bytes": size,
+            "preview": done.preview,
+            "columns": done.columns,
+            "expect": done.expect,
+            "written": None if done.written is None else done.written.said(listing),
+            "plan": None if done.plan is None else await keep_text(done.plan, tiers),
+        }
+        if skipped:
+            for reason in skipped:
+                _log.warning("step '%s' left something out: %s", call.step, reason)
+            result["skipped"] = skipped
+        return result
+
+
+async def _opened(name: str, said: Any, reading: Reading) -> Frame:
+    try:
+        return await open_source(said, reading)
+    except NoetlError as error:
+        error.args = (f"input '{name}': {error.message}",)
+        error.message = error.args[0]
+        raise
+
+
+def _own_folder(scratch: Path) -> Path:
+    scratch.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="spark-", dir=scratch.resolve()))
+
+
+def _count(value: Any) -> int | None:
+    if value in (None, ""):
+        return None
+    if not str(value).isdecimal() or int(value) == 0:
+        raise InvalidInput(f"partitions must be a whole number above 0, not '{value}'")
+    return int(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return () if not value else (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _refused(error: NoetlError) -> Outcome:
+    """The outcome of what we ourselves could not do, or would not."""
+    if isinstance(error, ExpectationFailed):
+        return failed("schema", "EXPECTATION_FAILED", str(error), expect=error.said)
+    known: tuple[tuple[type[NoetlError], str, str], ...] = (
+        (SparkUnavailable, "unknown", "KIND_UNAVAILABLE"),
+        (SettingsDiffer, "schema", "SPARK_SETTINGS_DIFFER"),
+        (NotFound, "not_found", "INPUT_NOT_FOUND"),
+        (StorageFull, "storage_quota", "STORAGE_FULL"),
+        (Unavailable, "connection", "SOURCE_UNAVAILABLE"),
+        (InvalidInput, "schema", "INPUT_INVALID"),
+    )
+    for group, kind, code in known:
+        if isinstance(error, group):
+            return failed(kind, code, str(error))
+    return failed("unknown", "SPARK_FAILED", str(error))
+
+
+def _explained(error: Exception, call: Call) -> Outcome:
+    """The outcome of what Spark or the user's code has raised, in the user's terms; the rest is for the log."""
+    message, detail = explain(error)
+    _log.error("step '%s', task '%s' failed in Spark: %s", call.step, call.task, detail)
+    name = type(error).__name__
+    is_sparks = type(error).__module__.startswith(("pyspark.", "py4j."))
+    if name in ("AnalysisException", "ParseException"):
+        return failed("schema", "SPARK_ANALYSIS", message)
+    if "Traceback (most recent call last):" not in message:
+        return failed("transform", "SPARK_FAILED" if is_sparks else f"PY_{name}", message)
+    last = message.strip().splitlines()[-1]
+    exception = re.match(r"(?:[\w.]+\.)?(\w+)(?::|$)", last)
+    code = exception[1] if is_sparks and exception else name
+    py = {"exception": code, "traceback": message}
+    return failed("transform", f"PY_{code}", message, extra={"py": py})

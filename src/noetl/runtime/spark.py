@@ -1,0 +1,68 @@
+"""Spark for an installation: whether it is there, and the tool of the spark kind with what it works with.
+
+Nothing of PySpark is imported to find out, and a run without a data stage imports nothing of the data plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noetl.playbook.document import Playbook
+from noetl.tools.base import Tool
+
+if TYPE_CHECKING:
+    from noetl.data.session import SessionConf, SparkSessions
+    from noetl.runtime.driver import Origin
+    from noetl.runtime.wiring import Embedded
+
+__all__ = ["needs_spark", "spark_maker", "why_no_pyspark"]
+
+_DATASETS = "datasets"
+
+
+def why_no_pyspark() -> str | None:
+    """Why spark tasks cannot run here; None if PySpark is installed. Whether Java is, a session finds out."""
+    return None if find_spec("pyspark") is not None else 'it needs Spark: pip install "noetl[spark]"'
+
+
+def needs_spark(playbook: Playbook) -> bool:
+    """Whether some task of a playbook is for Spark."""
+    tasks = [task for step in playbook.steps.values() for task in step.tasks]
+    tasks += [entry.task for entry in playbook.workbook.values()]
+    return any(task.kind == "spark" for task in tasks)
+
+
+def spark_maker(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Tool]:
+    """Makes the tool when the first task asks for it."""
+    home = embedded.home or scratch
+
+    def make() -> Tool:
+        from noetl.data.means import Means
+        from noetl.data.tool import SparkTool
+
+        extensions = embedded.settings.tools.duckdb_extensions
+        means = Means(
+            tiers=embedded.tiers,
+            results=embedded.results,
+            datasets=home / _DATASETS,
+            tenant=origin.tenant_id,
+            project=origin.project_id,
+            http=http,
+            extensions=Path(extensions) if extensions else None,
+        )
+        return SparkTool(sessions=sessions, conf=conf, means=means)
+
+    def sessions() -> SparkSessions:
+        from noetl.data.session import SparkSessions
+
+        return SparkSessions.shared(home)
+
+    def conf(asked: Mapping[str, Any]) -> SessionConf:
+        from noetl.data.session import session_conf
+
+        return session_conf(embedded.settings.spark, asked)
+
+    return make

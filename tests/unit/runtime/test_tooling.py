@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from noetl.errors import InvalidInput, InvalidSetting, Unavailable
+from noetl.playbook import load
 from noetl.runtime.driver import Origin
 from noetl.runtime.embedded.runner import driver_of
 from noetl.runtime.fork import Forks, Retry
-from noetl.runtime.tooling import env_of
+from noetl.runtime.tooling import env_of, tooling_of
 from noetl.settings import Bytes, Env, Seconds, Settings, Tools
 from noetl.tools.python.tool import PythonTool
 from tests.services.http import serving
 from tests.unit.runtime.plant import Plant, opened
-from tests.unit.runtime.workshop import book, step
+from tests.unit.runtime.workshop import as_text, book, step
 
 
 @pytest.fixture
@@ -33,11 +34,11 @@ def task(kind: str, **fields: Any) -> dict[str, Any]:
 
 class TestAdmission:
     async def test_a_kind_that_is_required_and_missing_keeps_an_execution_from_beginning(self, plant: Plant) -> None:
-        document = book(task("noop"), executor={"requires": {"tools": ["noop", "spark", "teleport"]}})
+        document = book(task("noop"), executor={"requires": {"tools": ["noop", "nats", "teleport"]}})
         with pytest.raises(Unavailable) as refused:
             await plant.run(document)
         assert refused.value.message == (
-            "t requires tools that cannot run here: spark (it needs data stages on Spark); "
+            "t requires tools that cannot run here: nats (it needs the distributed runtime); "
             "teleport (it needs a tool of kind 'teleport')"
         )
         assert refused.value.hint is not None
@@ -51,6 +52,28 @@ class TestAdmission:
         assert refused.value.message == "step 'a' keeps its result in 's3', and this installation has no route there"
         assert refused.value.hint == 'set payloads.routes = ["s3=s3://bucket/prefix"], or leave output.store out'
 
+    async def test_without_pyspark_a_spark_task_says_what_to_install(
+        self, plant: Plant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("noetl.runtime.spark.find_spec", lambda _: None)
+        finished = await plant.run(book(task("spark", sql="SELECT 1")))
+        assert finished.error is not None
+        assert finished.error["code"] == "KIND_UNAVAILABLE"
+        assert 'pip install "noetl[spark]"' in finished.error["message"]
+
+    async def test_spark_begins_to_start_with_the_playbook_that_needs_it(
+        self, plant: Plant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+        monkeypatch.setattr("noetl.data.tool.SparkTool.prepare", lambda _, said: asked.append(said))
+        tooling = tooling_of(plant.embedded, Origin(), directory=plant.place, scratch=plant.place / "scratch")
+        conf = {"spark.sql.shuffle.partitions": 2}
+        await tooling.admit(load(as_text(book(task("noop"))), "a.yaml"), {})
+        needing = book(task("spark", sql="SELECT 1"), executor={"spec": {"spark": conf}})
+        await tooling.admit(load(as_text(needing), "b.yaml"), {})
+        assert asked == [conf]
+        await tooling.close()
+
     async def test_a_data_stage_without_a_host_keeps_an_execution_from_beginning(self, plant: Plant) -> None:
         sides = {"source": {"type": "duckdb", "query": "q"}, "target": {"type": "duckdb", "table": "t"}}
         with pytest.raises(Unavailable) as refused:
@@ -63,11 +86,11 @@ class TestAdmission:
         assert (await plant.run(document)).status == "COMPLETED"
 
     async def test_a_child_that_may_not_begin_is_the_error_of_its_call(self, plant: Plant) -> None:
-        await plant.register(book(task("noop"), path="child", executor={"requires": {"tools": ["spark"]}}))
+        await plant.register(book(task("noop"), path="child", executor={"requires": {"tools": ["nats"]}}))
         finished = await plant.run(book(task("playbook", path="child")))
         assert finished.error is not None
         assert finished.error["code"] == "CHILD_FAILED"
-        assert "child requires tools that cannot run here: spark" in finished.error["message"]
+        assert "child requires tools that cannot run here: nats" in finished.error["message"]
 
     async def test_an_unknown_feature_is_logged(self, plant: Plant, caplog: pytest.LogCaptureFixture) -> None:
         document = book(task("noop"), executor={"requires": {"features": ["loops", "flying"]}})

@@ -1,0 +1,55 @@
+"""Playbooks with spark tasks, run as users run them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from noetl.kernel.streams import execution_stream
+from noetl.kernel.tail import Stream
+from noetl.playbook.parse import parse
+from noetl.settings import Spark
+from tests.docs.test_tools import fits, page_of
+from tests.e2e.cli import PROJECT_ROOT
+from tests.unit.runtime.plant import opened
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {"spark": Spark(master="local[2]")}
+EXAMPLE = re.compile(r"```yaml\n(.*?)```\n\nThe run ends with this result:\n\n```json\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("least", "failed", "rows", "totals", "tax"),
+    [
+        (1, {"not_negative": 2, "has_a_title": 500, "has_an_id": 0}, 1998,
+         {"east": 500, "north": 498, "south": 500, "west": 500}, 1995801),
+        (9980, {"not_negative": 0, "has_a_title": 0, "has_an_id": 0}, 2, {"east": 2}, 3993),
+    ],
+)  # fmt: skip
+async def test_the_example(
+    spark: SparkSession, tmp_path: Path, least: int, failed: dict[str, int], rows: int, totals: dict[str, int], tax: int
+) -> None:
+    document = (PROJECT_ROOT / "examples" / "16_spark_sql.yaml").read_text(encoding="utf-8")
+    async with opened(tmp_path, SETTINGS) as plant:
+        finished = await plant.run(document, workload={"least": least})
+        assert finished.status == "COMPLETED", finished.error
+        found = finished.result
+        assert (found["failed"], found["rows"], found["totals"], found["tax"]) == (failed, rows, totals, tax)
+        assert (await plant.embedded.verifier.verify(Stream("default", execution_stream(finished.execution_id)))).ok
+
+
+async def test_the_example_of_the_reference_page_ends_as_it_says(spark: SparkSession, tmp_path: Path) -> None:
+    example = EXAMPLE.search(page_of("spark"))
+    assert example is not None
+    assert [str(problem) for problem in parse(example[1], "spark.md").problems] == []
+    (tmp_path / "orders.csv").write_text("customer,amount\nAda,10\nBob,-5\nAda,20\n", encoding="utf-8")
+    async with opened(tmp_path, SETTINGS) as plant:
+        finished = await plant.run(example[1])
+        assert finished.status == "COMPLETED", finished.error
+        assert fits(json.loads(example[2]), finished.result), json.dumps(finished.result, indent=2)

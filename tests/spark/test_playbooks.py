@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from noetl.kernel.names import PayloadName
+from noetl.kernel.names import parse as parse_name
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.tail import Stream
 from noetl.playbook.parse import parse
@@ -16,6 +18,7 @@ from noetl.settings import Spark
 from tests.docs.test_tools import fits, page_of
 from tests.e2e.cli import PROJECT_ROOT
 from tests.unit.runtime.plant import opened
+from tests.unit.runtime.workshop import book, step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,3 +56,19 @@ async def test_the_example_of_the_reference_page_ends_as_it_says(spark: SparkSes
         finished = await plant.run(example[1])
         assert finished.status == "COMPLETED", finished.error
         assert fits(json.loads(example[2]), finished.result), json.dumps(finished.result, indent=2)
+
+
+async def test_a_secret_in_a_query_is_not_in_the_plan_that_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    secret = "a-very-long-secret-value"
+    task = {"kind": "spark", "sql": "SELECT id, '{{ keychain.pw.password }}' AS a FROM range(3)"}
+    entry = {"name": "pw", "kind": "credential", "credential": "shop"}
+    async with opened(tmp_path, SETTINGS) as plant:
+        await plant.credential("shop", "basic", username="me", password=secret)
+        finished = await plant.run(book(step("a", tool=task), keychain=[entry]))
+        assert finished.status == "COMPLETED", finished.error
+        name = parse_name(finished.result["plan"])
+        assert isinstance(name, PayloadName)
+        plan = await plant.embedded.payloads.fetch(await plant.embedded.payloads.ref_of(name))
+        assert b"Physical Plan" in plan
+        assert secret.encode() not in plan
+        assert secret not in json.dumps(finished.result)

@@ -247,7 +247,8 @@ class Worker:
             return failed("auth", "NOT_AUTHORISED", str(problem))
         except NoetlError as problem:
             return failed("auth", "CREDENTIAL_UNAVAILABLE", str(problem))
-        return await self._run_tool(msgspec.structs.replace(call, auth=auth, fields=fields))
+        masked = session.redactor.value
+        return await self._run_tool(msgspec.structs.replace(call, auth=auth, fields=fields, masked=masked))
 
     async def _run_tool(self, call: Call) -> Outcome:
         """A tool may come from anybody: one that raises, or gives back what is no JSON, has failed, not we."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -42,6 +42,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A directory of the execution's own, for databases and large bodies."""
     offered: Mapping[str, Any] = {}
     """Names that code may use without being given them, such as the frame that it runs for."""
+    masked: Callable[[Any], Any] | None = None
+    """Takes the secrets of the execution out of what a tool keeps beside its result; None where there are none."""
     session: Json = {}
     """What the playbook asks of the session that its data stages run in."""
     resolver: Resolver | None = None

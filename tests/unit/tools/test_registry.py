@@ -34,6 +34,21 @@ async def test_a_kind_that_is_on_the_way_says_what_it_needs() -> None:
     assert outcome.error["message"] == "kind 'spark' cannot run here: it needs data stages on Spark"
 
 
+async def test_a_kind_that_another_room_brings_is_made_when_it_is_first_called() -> None:
+    made: list[NoopTool] = []
+
+    def make() -> NoopTool:
+        made.append(NoopTool())
+        return made[-1]
+
+    registry = Registry(makers={"spark": make})
+    assert registry.why_not("spark") is None
+    assert made == []
+    for _ in range(2):
+        assert (await registry.run(Call(kind="spark"))).error is None
+    assert len(made) == 1
+
+
 async def test_a_kind_that_is_switched_off_names_the_setting() -> None:
     registry = Registry(disabled={"noop": "it is switched off by the setting tools.noop"})
     outcome = await registry.run(Call(kind="noop"))

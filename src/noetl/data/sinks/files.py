@@ -6,6 +6,7 @@ appended carry the mark of their task, so a second delivery takes the place of t
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,7 @@ def write(frame: DataFrame, target: Target, folder: Path) -> list[FileWritten]:
 def commit(target: Target) -> None:
     """Move the files of the staging directory to where they belong."""
     staging = staging_of(target)
+    _settle(staging)
     if target.mode == "append":
         _append(staging, target)
         return
@@ -67,6 +69,13 @@ def commit(target: Target) -> None:
         target.path.rename(aside)
     staging.rename(target.path)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _settle(staging: Path) -> None:
+    """What is said to be written must be there after the power has failed, too."""
+    for path in part_files(staging):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _append(staging: Path, target: Target) -> None:

@@ -58,7 +58,18 @@ def _parquet(
     session: SparkSession, paths: list[Path], schema: Any, options: Mapping[str, Any], base: Path | None
 ) -> DataFrame:
     reader = session.read if base is None else session.read.option("basePath", str(base))
+    if _is_plain(schema):  # then Spark need not run a job to find out what we have just read
+        reader = reader.schema(struct_of(schema))
     return reader.parquet(*map(str, paths))
+
+
+def _is_plain(schema: pa.Schema) -> bool:
+    """Whether all columns are of types that Arrow and Spark read from a file in the same way."""
+    import pyarrow as pa
+
+    same = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.large_string(),
+            pa.bool_(), pa.date32()}  # fmt: skip
+    return all(field.type in same for field in schema)
 
 
 def _orc(

@@ -37,7 +37,7 @@ def needs_spark(playbook: Playbook) -> bool:
 
 def spark_maker(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Tool]:
     """Makes the tool when the first task asks for it."""
-    home = embedded.home or scratch
+    home = scratch if embedded.home is None else embedded.home.path.absolute()
 
     def make() -> Tool:
         from noetl.data.means import Means

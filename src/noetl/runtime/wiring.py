@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 
@@ -69,8 +68,6 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     replayer: Replayer
     verifier: Verifier
     projector: Projector
-    home: Path | None = None
-    """The directory of the installation; None where it has none of its own."""
 
     @property
     def results(self) -> ResultStore:
@@ -124,7 +121,6 @@ async def open_embedded(
         caches = await _open_caches(home, settings, clock, opened)
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
         yield Embedded(
-            home=home.path.absolute(),
             settings=settings,
             home=home,
             clock=clock,

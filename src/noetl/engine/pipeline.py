@@ -18,7 +18,7 @@ from noetl.engine.outcome import error_view, failure
 from noetl.engine.scope import IDENTITY
 from noetl.errors import InvalidInput, NoetlError
 from noetl.kernel.event import Json
-from noetl.kernel.lazy import LAZY, composed
+from noetl.kernel.lazy import composed, is_lazy
 from noetl.playbook import templates
 from noetl.playbook.bounds import DELAY
 from noetl.playbook.document import Rule, Step, Task
@@ -101,8 +101,17 @@ class Pipeline:
     """
 
     def __init__(
-        self, step: Step, outer: Mapping[str, Any], rendering_of: RenderingOf, host: Host, default_timeout: Any = None
+        self,
+        step: Step,
+        outer: Mapping[str, Any],
+        rendering_of: RenderingOf,
+        host: Host,
+        default_timeout: Any = None,
+        *,
+        is_row: bool = False,
     ) -> None:
+        """What comes of a row is the last result only, so that nothing has to be put together around it."""
+        self._has_whole = step.pipeline and not is_row
         self._step = step
         self._tasks = step.tasks
         self._places = {task.name: place for place, task in enumerate(step.tasks)}
@@ -217,6 +226,8 @@ class Pipeline:
 
     def _given(self, task: Task) -> Json:
         """The input of a task; tables stay tables for the kinds that know what to do with them."""
+        if not task.input and not self._step.input:
+            return {}
         lazy = self._rendering_of(task.kind).get("input") == "lazy"
         given: Json = self._kept({**task.input, **self._step.input}, self._names(), lazy=lazy)
         return given
@@ -406,7 +417,7 @@ class Pipeline:
     def _end(self, status: str, error: Json | None, failed_task: str | None) -> Ended:
         last = self._results.get(self._last) if self._last is not None else None
         return Ended(
-            result=self._whole_result(status, error, failed_task, last) if self._step.pipeline else last,
+            result=self._whole_result(status, error, failed_task, last) if self._has_whole else last,
             error=error,
             failed_task=failed_task,
             assigned=self._assigned,
@@ -430,7 +441,7 @@ class Pipeline:
 
 def _showing(values: Json) -> Json | Views:
     """Values by name, in the form in which a template may hand them over also where there is a table among them."""
-    return Views(values) if any(isinstance(value, LAZY) for value in values.values()) else values
+    return Views(values) if any(map(is_lazy, values.values())) else values
 
 
 def _mapping(value: Any) -> Json:

@@ -104,14 +104,29 @@ class Composite(LazyMapping):
 
 
 LAZY: Final = (LazyMapping, LazySequence)
+_JSON: Final = frozenset({dict, list, str, int, float, bool, type(None)})
+
+
+def is_lazy(value: Any) -> bool:
+    """Whether a value is a table or has one in it. Most are plain JSON, and an abstract class is slow to say so."""
+    return type(value) not in _JSON and isinstance(value, LAZY)
 
 
 def composed(value: Any) -> Any:
     """The value itself, or a `Composite` where there is something lazy in a mapping."""
     if type(value) is not dict:
         return value
-    inner = {key: composed(item) for key, item in value.items()}
-    return Composite(inner) if any(isinstance(item, LAZY) for item in inner.values()) else value
+    inner: dict[str, Any] | None = None
+    for key, item in value.items():
+        kind = type(item)
+        if kind is dict:
+            whole = composed(item)
+            if whole is not item:
+                inner = inner or {**value}
+                inner[key] = whole
+        elif kind not in _JSON and isinstance(item, LAZY):
+            inner = inner or {**value}
+    return value if inner is None else Composite(inner)
 
 
 def plain(value: Any) -> Any:

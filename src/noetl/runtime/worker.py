@@ -188,7 +188,8 @@ class Worker:
 
         `took` is told how many seconds each attempt of a task has taken.
         """
-        pipeline = Pipeline(step, names, self._rendering, host, work.playbook.executor.default_timeout)
+        is_row, limit = work.frame is not None, work.playbook.executor.default_timeout
+        pipeline = Pipeline(step, names, self._rendering, host, limit, is_row=is_row)
         following = _begun(pipeline, work)
         barrier = None if self._effects is None else self._barrier(self._effects, work, session)
         asked: RunTask | None = None
@@ -255,7 +256,7 @@ class Worker:
         try:
             async with self.registry.turn(call.kind), asyncio.timeout(call.timeout):
                 outcome = await self.registry.run(call)
-            if not isinstance(outcome.result, LazyMapping):
+            if not self.registry.is_exact(call.kind) and not isinstance(outcome.result, LazyMapping):
                 canonical.encode(outcome.result)
         except TimeoutError:
             return failed("timeout", "TIMEOUT", f"task '{call.task}' took longer than {call.timeout or 0:g} s")

@@ -46,6 +46,8 @@ UNAVAILABLE: Mapping[str, str] = {
     "mcp": "the MCP gateway",
     "agent": "nothing: this kind is retired, call a playbook",
 }
+# Kinds that answer with what they have read from JSON, or have turned into it value by value.
+_EXACT = frozenset({"http", "postgres", "noop"})
 ENTRY_POINTS = "noetl.tools"
 INTERPRETED = frozenset({"playbook", "workbook"})
 """Kinds that need no tool: whoever runs a pipeline gives them their meaning."""
@@ -134,6 +136,10 @@ class Registry:
     def is_local(self, kind: str) -> bool:
         """Whether a kind is known to this process only, and to no other that has the same packages."""
         return kind in _user_tools and kind not in _entry_points()
+
+    def is_exact(self, kind: str) -> bool:
+        """Whether whatever a kind returns is JSON, so that nobody has to look."""
+        return kind in _EXACT and kind not in _user_tools
 
     def side_effecting(self, kind: str, fields: Json) -> bool:
         """Whether running a task of this kind again could be noticed; true for what nobody knows."""

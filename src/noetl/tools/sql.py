@@ -45,6 +45,8 @@ _QUOTED = r"""
 _TOKEN = re.compile(
     rf"(?P<quoted>{_QUOTED}) | (?P<line>--[^\n]*+) | (?P<block>/\*) | (?P<end>;)", re.VERBOSE | re.DOTALL
 )
+_MARKS = (";", "--", "/*")
+"""Without one of them there is nothing to be split or left out, whatever is in quotes."""
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _TRANSACTION = re.compile(
     r"\s* (BEGIN|START\s+TRANSACTION|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK (?! .* \bTO\b )) \b",
@@ -54,6 +56,8 @@ _TRANSACTION = re.compile(
 
 def split(text: str) -> list[str]:
     """The statements of a text, without the comments around and between their words."""
+    if not any(mark in text for mark in _MARKS):
+        return [alone] if (alone := text.strip()) else []
     found: list[str] = []
     pieces: list[str] = []
     for piece in _pieces(text):

@@ -42,6 +42,8 @@ def truth(fields: Json, *names: str, default: bool) -> bool:
         value = fields.get(name)
         if value is None:
             continue
+        if isinstance(value, bool):
+            return value
         text = str(value).strip().lower()
         if text not in _TRUE | _FALSE:
             raise BadField(f"{name} must be true or false, not '{value}'")

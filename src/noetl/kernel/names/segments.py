@@ -10,6 +10,7 @@ another case or Unicode form, because two texts that the author told apart must 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from noetl.errors import InvalidName
 
@@ -25,6 +26,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"0|[1-9][0-9]*")
 _SPELLING = tuple(chr(byte) if _UNRESERVED.fullmatch(chr(byte)) else f"%{byte:02X}" for byte in range(256))
 _DIGEST_CHARS = 64
+_KEPT = 1024
 _SHOWN_CHARS = 80
 
 
@@ -33,6 +35,7 @@ def show(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "...")
 
 
+@lru_cache(_KEPT)
 def encode(text: str) -> str:
     """The canonical spelling of any text."""
     if _UNRESERVED.fullmatch(text):
@@ -64,6 +67,7 @@ def _misspelled(spelling: str) -> InvalidName:
     return InvalidName(f"character {show(rest[0])} must be percent-encoded", hint=f"write {encode(rest[0])}")
 
 
+@lru_cache(_KEPT)
 def check_label(role: str, text: str) -> str:
     """The text, if it may be part of a segment: anything that is not empty and has a UTF-8 form."""
     if not text:
@@ -73,6 +77,7 @@ def check_label(role: str, text: str) -> str:
     return text
 
 
+@lru_cache(_KEPT)
 def check(role: str, text: str) -> str:
     """The text, if it may be a whole segment."""
     check_label(role, text)

@@ -107,6 +107,9 @@ class Client:
         raise TooManyRedirects
 
     async def _read(self, response: aiohttp.ClientResponse, scratch: Path) -> bytes | LargeBody:
+        length = response.content_length
+        if length is not None and length <= self._limits.in_memory and "Content-Encoding" not in response.headers:
+            return await response.read()
         pieces = response.content.iter_chunked(_CHUNK)
         held = bytearray()
         async for piece in pieces:

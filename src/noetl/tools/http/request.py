@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
@@ -18,6 +19,7 @@ __all__ = ["DEFAULT_TIMEOUT", "Request", "request_of"]
 
 DEFAULT_TIMEOUT = 60.0
 JSON_TYPE = "application/json"
+_KEPT = 256
 FORM_TYPE = "application/x-www-form-urlencoded"
 TEXT_TYPE = "text/plain; charset=utf-8"
 
@@ -29,6 +31,7 @@ _QUERY_SAFE = _PATH_SAFE + "?[]"
 # Their data, when it is not split, is a query string.
 _BODILESS = frozenset({"GET", "DELETE", "HEAD"})
 # The length is that of the body we send, and how it is framed is the library's business.
+_PRIVATE = frozenset({"authorization", "cookie"})
 _OURS = frozenset({"content-length", "transfer-encoding"})
 
 
@@ -63,25 +66,24 @@ def request_of(call: Call) -> Request:
     headers = _headers(fields.get("headers"))
     body = _body(fields, method, headers.get("content-type", ("", ""))[1])
     credentials = credentials_of(call.auth)
-    parts = _parts(fields)
+    address = _address(fields)
     for name, value in credentials.headers.items():
         headers.setdefault(name.lower(), (name, value))
-    if parts.username is not None:
-        user, password = unquote(parts.username), unquote(parts.password or "")
-        headers.setdefault("authorization", ("Authorization", basic(user, password)))
+    if address.login is not None:
+        headers.setdefault("authorization", ("Authorization", basic(*address.login)))
     if call.effect_key:
         headers.setdefault("idempotency-key", ("Idempotency-Key", call.effect_key))
     if body.content is not None:
         headers.setdefault("content-type", ("Content-Type", body.content_type))
-    query = (_pairs("params", fields.get("params")), body.query)
+    public = address.with_query(_pairs("params", fields.get("params")), body.query)
     timeout = seconds(fields, "timeout", "timeout_seconds", default=DEFAULT_TIMEOUT)
     return Request(
         method=method,
-        url=_url(parts, *query, urlencode(credentials.query)),
-        public=_url(parts, *query),
-        shown=f"{parts.scheme}://{_netloc(parts)}{_quoted(parts.path, _PATH_SAFE)}",
+        url=_longer(public, urlencode(credentials.query)) if credentials.query else public,
+        public=public,
+        shown=address.shown,
         headers=dict(headers.values()),
-        private=frozenset({"authorization", "cookie", *(name.lower() for name in credentials.headers)}),
+        private=_PRIVATE.union(name.lower() for name in credentials.headers) if credentials.headers else _PRIVATE,
         body=body.content,
         timeout=min(timeout, call.timeout) if call.timeout else timeout,
         verify=truth(fields, "verify_ssl", "verify", default=True),
@@ -92,11 +94,46 @@ def request_of(call: Call) -> Request:
 # --- Address ----------------------------------------------------------------------------------------------
 
 
-def _parts(fields: Json) -> SplitResult:
-    value = fields.get("url") if fields.get("url") is not None else fields.get("endpoint")
+class _Address(msgspec.Struct, frozen=True):
+    """An address as it is sent, and what was written in it."""
+
+    url: str
+    shown: str
+    login: tuple[str, str] | None
+
+    def with_query(self, *queries: str) -> str:
+        return _longer(self.url, "&".join(filter(None, queries)))
+
+
+def _longer(url: str, query: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+
+
+def _address(fields: Json) -> _Address:
+    value = fields.get("url")
+    if value is None:
+        value = fields.get("endpoint")
     if value is None:
         raise BadField("an http task needs url or endpoint", code="FIELD_MISSING")
-    text = str(value).strip()
+    text = str(value)
+    return _read_address(text) if "@" in text else _known_address(text)  # a password is not kept
+
+
+@lru_cache(_KEPT)
+def _known_address(text: str) -> _Address:
+    """Rows of a stage mostly go to the same few addresses, with other parameters."""
+    return _read_address(text)
+
+
+def _read_address(text: str) -> _Address:
+    parts = _parts(text.strip())
+    login = None if parts.username is None else (unquote(parts.username), unquote(parts.password or ""))
+    place = f"{parts.scheme}://{_netloc(parts)}"
+    path = _quoted(parts.path, _PATH_SAFE)
+    return _Address(_longer(f"{place}{path or '/'}", _quoted(parts.query, _QUERY_SAFE)), f"{place}{path}", login)
+
+
+def _parts(text: str) -> SplitResult:
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and parts.hostname and not _CONTROL.search(text)
@@ -118,12 +155,6 @@ def _netloc(parts: SplitResult) -> str:
         return host.encode("idna").decode("ascii") + colon + port
     except UnicodeError:
         raise BadField(f"url has no valid host name: '{host}'", code="URL_INVALID") from None
-
-
-def _url(parts: SplitResult, *queries: str) -> str:
-    query = "&".join(filter(None, (_quoted(parts.query, _QUERY_SAFE), *queries)))
-    path = _quoted(parts.path, _PATH_SAFE) or "/"
-    return f"{parts.scheme}://{_netloc(parts)}{path}" + (f"?{query}" if query else "")
 
 
 def _quoted(text: str, safe: str) -> str:

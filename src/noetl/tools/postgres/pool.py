@@ -58,7 +58,7 @@ class Pool:
 
     def __init__(self, place: Place, size: PoolSize) -> None:
         self._place = place
-        self._size = size
+        self.size = size
         self._free = asyncio.Semaphore(size.max_size)
         self._idle: list[tuple[float, Connection]] = []
         self._waiting = 0
@@ -87,16 +87,16 @@ class Pool:
             await self._idle.pop()[1].close()
 
     async def _take_turn(self) -> None:
-        if self._free.locked() and self._waiting >= self._size.max_waiting:
+        if self._free.locked() and self._waiting >= self.size.max_waiting:
             raise PoolExhausted(
-                f"{self._waiting} calls are waiting for one of {self._size.max_size} connections already"
+                f"{self._waiting} calls are waiting for one of {self.size.max_size} connections already"
             )
         self._waiting += 1
         try:
-            async with asyncio.timeout(self._size.timeout):
+            async with asyncio.timeout(self.size.timeout):
                 await self._free.acquire()
         except TimeoutError:
-            held = f"all {self._size.max_size} connections were in use for {self._size.timeout:g} s"
+            held = f"all {self.size.max_size} connections were in use for {self.size.timeout:g} s"
             raise PoolExhausted(held) from None
         finally:
             self._waiting -= 1
@@ -121,7 +121,7 @@ class Pool:
             return
         now = time.monotonic()
         self._idle.append((now, connection))
-        while len(self._idle) > max(1, self._size.min_size) and now - self._idle[0][0] > IDLE_SECONDS:
+        while len(self._idle) > max(1, self.size.min_size) and now - self._idle[0][0] > IDLE_SECONDS:
             await self._idle.pop(0)[1].close()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import msgspec
 import psycopg
@@ -18,9 +19,10 @@ from noetl.tools.postgres.rows import answer_of, learn_types
 from noetl.tools.sql import place_of, refuse_transaction_words, result_of
 from noetl.tools.values import BadField
 
-__all__ = ["Work", "check", "perform"]
+__all__ = ["Work", "check", "perform", "remarks_of"]
 
 _ROLLBACK_SECONDS = 5.0
+_MOST_REMARKS = 64 * 1024
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +43,21 @@ def check(work: Work) -> None:
         refuse_transaction_words(work.statements)
     if work.autocommit and work.effect:
         raise BadField("effect_table needs one transaction, which autocommit: true does not give")
+
+
+@contextmanager
+def remarks_of(connection: Connection, remarks: list[str]) -> Iterator[None]:
+    """What the server remarks beside its answers is added, line by line."""
+
+    def listen(notice: psycopg.errors.Diagnostic) -> None:
+        if sum(map(len, remarks)) < _MOST_REMARKS:
+            remarks.append(f"{notice.severity}: {notice.message_primary}\n")
+
+    connection.add_notice_handler(listen)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(listen)
 
 
 async def perform(connection: Connection, work: Work) -> Json:

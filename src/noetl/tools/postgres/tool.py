@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from noetl.kernel.event import Json
@@ -14,14 +13,13 @@ from noetl.tools.sql import SQL_FIELDS, SQL_RENDERING, statements_of
 from noetl.tools.values import BadField, Refused, truth
 
 if TYPE_CHECKING:
-    from noetl.tools.postgres.pool import Connection, Pool
     from noetl.tools.postgres.statements import Work
+    from noetl.tools.postgres.together import Together
 
 __all__ = ["PostgresTool"]
 
 # The server ends a statement by itself and says so; we wait a little longer before we do.
 _GRACE = 0.5
-_MOST_LOG = 64 * 1024
 
 _Key = tuple[asyncio.AbstractEventLoop, str, PoolSize]
 
@@ -35,7 +33,7 @@ class PostgresTool:
 
     def __init__(self, *, max_pools: int = 64) -> None:
         self._max_pools = max_pools
-        self._pools: dict[_Key, Pool] = {}
+        self._pools: dict[_Key, Together] = {}
 
     def side_effecting(self, fields: Json) -> bool:
         """Always: a SELECT may call a function that writes."""
@@ -67,20 +65,17 @@ class PostgresTool:
         import psycopg
 
         from noetl.tools.postgres.faults import StatementFailed, connection_fault, fault
-        from noetl.tools.postgres.pool import PoolExhausted
-        from noetl.tools.postgres.statements import perform
-
-        def listen(notice: psycopg.errors.Diagnostic) -> None:
-            if sum(map(len, logs)) < _MOST_LOG:
-                logs.append(f"{notice.severity}: {notice.message_primary}\n")
+        from noetl.tools.postgres.pool import PoolExhausted, opened
+        from noetl.tools.postgres.statements import perform, remarks_of
+        from noetl.tools.postgres.together import may_travel
 
         try:
-            async with await self._connection(place, size) as connection:
-                connection.add_notice_handler(listen)
-                try:
-                    result = await perform(connection, work)
-                finally:
-                    connection.remove_notice_handler(listen)
+            if size is not None and may_travel(work):
+                result, remarks = await (await self._pool(place, size)).perform(work)
+                return Outcome(result=result, logs=remarks)
+            async with opened(place) if size is None else (await self._pool(place, size)).pool.connection() as found:
+                with remarks_of(found, logs):
+                    result = await perform(found, work)
             return Outcome(result=result, logs="".join(logs))
         except BadField as error:
             return error.outcome
@@ -92,21 +87,22 @@ class PostgresTool:
             extra = {"pg": {"code": "POOL_EXHAUSTED", "sqlstate": None}}
             return failed("db_connection", "POOL_EXHAUSTED", str(error), extra=extra)
 
-    async def _connection(self, place: Place, size: PoolSize | None) -> AbstractAsyncContextManager[Connection]:
-        from noetl.tools.postgres.pool import Pool, opened
+    async def _pool(self, place: Place, size: PoolSize) -> Together:
+        from noetl.tools.postgres.pool import Pool
+        from noetl.tools.postgres.together import Together
 
-        if size is None:
-            return opened(place)
         key = (asyncio.get_running_loop(), place.key, size)
-        pool = self._pools.pop(key, None) or Pool(place, size)
+        pool = self._pools.pop(key, None)
+        if pool is None:
+            await self._let_go()
+            pool = Together(Pool(place, size))
         self._pools[key] = pool  # the last one used is the last in line to be let go
-        await self._let_go(key)
-        return pool.connection()
+        return pool
 
-    async def _let_go(self, wanted: _Key) -> None:
+    async def _let_go(self) -> None:
         """A credential that was changed, or an event loop that ended, leaves a pool that nobody will ask for again."""
-        idle = [key for key, pool in self._pools.items() if key != wanted and not pool.in_use]
-        surplus = max(0, len(self._pools) - self._max_pools)
+        idle = [key for key, held in self._pools.items() if not held.pool.in_use]
+        surplus = max(0, len(self._pools) + 1 - self._max_pools)
         for key in {*idle[:surplus], *(key for key in idle if key[0].is_closed())}:
             await self._pools.pop(key).close()
 

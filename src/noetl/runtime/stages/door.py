@@ -7,6 +7,8 @@ A slot that got no answer asks again under the same number, and is told what it 
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ import msgspec
 from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, FrameTerminal, Opening, SlotReport
 from noetl.errors import Forbidden, InvalidInput, NotFound, Unauthenticated
 from noetl.kernel.event import Json
-from noetl.runtime.stages.paths import read_path
+from noetl.runtime.stages.paths import CARRIER_ROUTE, read_path
 from noetl.runtime.stages.support import CallRequest, Support
 from noetl.runtime.stages.token import StageToken
 
@@ -131,6 +133,7 @@ class Door:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._carriers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
 
     def keep(self, stage_id: int, plane: FramePlane, support: Support | None = None) -> str:
         """Answer for a stage from now on; the token that its slots show."""
@@ -144,6 +147,16 @@ class Door:
         if kept is not None:
             kept.close()
 
+    def admit(self, answer: Callable[[bytes], Awaitable[bytes]]) -> str:
+        """Let a carrier of slots in, with the token that this gives."""
+        token = secrets.token_hex(32)
+        self._carriers[token] = answer
+        return token
+
+    def dismiss(self, token: str) -> None:
+        """Answer a carrier no more."""
+        self._carriers.pop(token, None)
+
     def admits(self, authorization: str) -> bool:
         """Whether this is the token of a stage which is kept here."""
         return self._find(authorization) is not None
@@ -153,6 +166,8 @@ class Door:
 
         Raises Unauthenticated, Forbidden, NotFound, InvalidInput, FrameTerminal, and Unavailable if it is not known.
         """
+        if path == CARRIER_ROUTE:
+            return await self._carrier(authorization)(body)
         kept = self._find(authorization)
         if kept is None:
             raise Unauthenticated(
@@ -167,6 +182,13 @@ class Door:
         if asked.stage_id != kept.stage_id:
             raise Forbidden(f"the token is not one of stage {asked.stage_id}", hint="each stage has its own")
         return await _STAGE_ACTS[asked.action](kept, body)
+
+    def _carrier(self, authorization: str) -> Callable[[bytes], Awaitable[bytes]]:
+        shown = authorization.partition(" ")[2].strip().encode()
+        for token, answer in self._carriers.items():
+            if hmac.compare_digest(token.encode(), shown):
+                return answer
+        raise Unauthenticated("the token is not that of a carrier", hint="it was dismissed: end")
 
     def _find(self, authorization: str) -> _Kept | None:
         scheme, _, shown = authorization.partition(" ")

@@ -186,7 +186,7 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
             return host
         from noetl.runtime.stages.spark_host import SparkHost, SparkOrWorker
 
-        spark = SparkHost(embedded.settings, home, worker.directory, worker.registry, stages().address)
+        spark = SparkHost(embedded.settings, home, worker.directory, worker.registry, stages())
         return SparkOrWorker(spark, host, must=engine == "spark")
 
     def support_for(plan: StagePlan, work: Work) -> Support | None:

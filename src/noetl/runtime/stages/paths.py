@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["SLOT_ROUTES", "SlotPath", "read_path"]
+__all__ = ["CARRIER_ROUTE", "SLOT_ROUTES", "SlotPath", "read_path"]
 
+CARRIER_ROUTE = "/api/carriers/next"
+"""Where the carriers of slots ask for them. Only the process that has started them answers, on loopback."""
 SLOT_ROUTES = (
     "/api/stages/{stage_id}/frames/claim",
     "/api/stages/{stage_id}/frames/open",

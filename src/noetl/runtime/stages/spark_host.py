@@ -1,4 +1,4 @@
-"""The Spark host: the slots of a stage in Python workers of Spark, packed into one long-lived task for each core.
+"""The Spark host: the slots of a stage in Python workers of Spark, packed into one carrier for each core.
 
 A task of Spark is not a frame: it carries slots that claim, run and commit many frames, over HTTP, with the stage's
 token. So a task that is retried, or an executor that dies, costs the frames which it had in hand and nothing else; and
@@ -9,36 +9,32 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from noetl.data.frame.protocol import FramePlane, StagePlan
-from noetl.data.session import SessionConf, SparkSessions, explain, session_conf
+from noetl.data.session import SessionConf, SparkSessions, session_conf
 from noetl.data.session.defaults import stays_here
 from noetl.data.session.tasks import LongTasks, is_loss
 from noetl.errors import NoetlError
 from noetl.kernel.event import Json
 from noetl.playbook import load
 from noetl.playbook.document import Playbook
+from noetl.runtime.stages.carriers import GONE, Errand, Lost
 from noetl.runtime.stages.placement import is_worth_it, why_no_spark, why_not_on_spark
 from noetl.runtime.stages.plane import KeptPlane
-from noetl.runtime.stages.spark_task import PROGRESS, Errand
 from noetl.settings import Settings
 
 if TYPE_CHECKING:
     from noetl.runtime.stages.keeper import Host
-    from noetl.runtime.stages.stages import Address
+    from noetl.runtime.stages.stages import Stages
     from noetl.tools.registry import Registry
 
 __all__ = ["NotOnSpark", "SparkHost", "SparkOrWorker"]
 
-AddressOf = Callable[[StagePlan, str | None], AbstractAsyncContextManager["Address"]]
-
-_TASK = "noetl.runtime.stages.spark_task:run_task"
 _DIRECTORY_VARIABLE = "NOETL_DIRECTORY"
 _log = logging.getLogger("noetl.stages")
 _busy: dict[tuple[int, int], tuple[int, int]] = {}
@@ -54,12 +50,12 @@ class NotOnSpark(NoetlError):
 class SparkHost:
     """Runs slots in the Python workers of the process's Spark session."""
 
-    def __init__(self, settings: Settings, home: Path, directory: Path, registry: Registry, address: AddressOf) -> None:
+    def __init__(self, settings: Settings, home: Path, directory: Path, registry: Registry, stages: Stages) -> None:
         self.settings = settings
         self._registry = registry
         self._home = home
         self._directory = directory.absolute()
-        self._address = address
+        self._stages = stages
         self._is_wary = False
         """The last round has lost somebody."""
 
@@ -76,15 +72,13 @@ class SparkHost:
         NoetlError for what would be no better the next time.
         """
         conf = session_conf(self.settings.spark, self._playbook(plan).executor.spark)
-        tasks = await LongTasks.open(self.sessions, conf, () if conf.is_local else (self._directory,))
         place = (plan.execution_id, plan.stage_id)
         _busy[place] = (plan.root_execution_id or plan.execution_id, plan.depth)
         try:
-            if not self._is_wary or await self._run(tasks, conf, plan, plane, slots[:1], careful=True):
-                self._is_wary = not await self._run(tasks, conf, plan, plane, slots)
+            if not self._is_wary or await self._run(conf, plan, plane, slots[:1], careful=True):
+                self._is_wary = not await self._run(conf, plan, plane, slots)
         finally:
             del _busy[place]
-            await tasks.close()
 
     def why_not(self, plan: StagePlan) -> str | None:
         """What keeps a stage from running here; None if it can. Raises InvalidSetting."""
@@ -96,37 +90,42 @@ class SparkHost:
         return load(plan.document, plan.file, kinds=self._registry.user_kinds())
 
     async def _run(
-        self,
-        tasks: LongTasks,
-        conf: SessionConf,
-        plan: StagePlan,
-        plane: FramePlane,
-        slots: Sequence[int],
-        *,
-        careful: bool = False,
+        self, conf: SessionConf, plan: StagePlan, plane: FramePlane, slots: Sequence[int], *, careful: bool = False
     ) -> bool:
-        """Run slots in one job; False if some of them were lost."""
-        host = None if stays_here(conf.master) else await tasks.driver_host()
-        count = min(len(slots), tasks.cores)
-        packed = tuple(tuple(slots[number::count]) for number in range(count))
-        if isinstance(plane, KeptPlane):
-            await plane.placed(self._placing(tasks, conf, count, len(slots)))
-        async with self._address(plan, host) as at:
-            errand = Errand(url=at.url, token=at.token, stage_id=plan.stage_id, slots=packed, is_careful=careful)
-            try:
-                await tasks.run(
-                    _TASK,
-                    msgspec.json.encode(errand),
-                    PROGRESS,
-                    count,
-                    tag=f"noetl-stage-{plan.stage_id}",
-                    description=f"{plan.step} of execution {plan.execution_id}: {len(slots)} slots",
-                    variables={_DIRECTORY_VARIABLE: self._mark},
+        """Run slots, on as many cores as there are; False if some of them were lost."""
+
+        async def open_tasks() -> tuple[LongTasks, str]:
+            tasks = await LongTasks.open(self.sessions, conf, () if conf.is_local else (self._directory,))
+            host = None if stays_here(conf.master) else await tasks.driver_host()
+            return tasks, await self._stages.url(host)
+
+        key = (str(self._home), msgspec.json.encode(conf, order="sorted"), self._mark)
+        async with self._stages.carriers.crew(key, open_tasks, {_DIRECTORY_VARIABLE: self._mark}) as crew:
+            tasks = crew.tasks
+            assert isinstance(tasks, LongTasks)
+            host = None if stays_here(conf.master) else await tasks.driver_host()
+            count = min(len(slots), tasks.cores)
+            if isinstance(plane, KeptPlane):
+                await plane.placed(self._placing(tasks, conf, count, len(slots)))
+            async with self._stages.address(plan, host) as at:
+                lost = await crew.run(
+                    [
+                        Errand(
+                            url=at.url,
+                            token=at.token,
+                            stage_id=plan.stage_id,
+                            worker=f"spark/{number}",
+                            slots=tuple(slots[number::count]),
+                            is_careful=careful,
+                        )
+                        for number in range(count)
+                    ],
+                    f"{plan.step} of execution {plan.execution_id}: {len(slots)} slots",
                 )
-            except Exception as error:
-                _judge(error, plan)
-                return False
-        return True
+        if lost is None:
+            return True
+        _judge(lost, plan)
+        return False
 
     def _placing(self, tasks: LongTasks, conf: SessionConf, count: int, slots: int) -> Json:
         """Where the stage runs, for those who want to look."""
@@ -141,14 +140,14 @@ class SparkHost:
         return hashlib.sha256(str(self._directory).encode()).hexdigest()[:16]
 
 
-def _judge(error: Exception, plan: StagePlan) -> None:
+def _judge(lost: Lost, plan: StagePlan) -> None:
     """A worker that was lost is no more than that: its frames are run again. Raises NotOnSpark for the rest."""
-    told = explain(error)
-    if is_loss(told):
+    told = lost.told
+    if told is GONE or is_loss(told):
         _log.warning("a Python worker, an executor or the JVM of step '%s' was lost: %s", plan.step, told.message)
         return
     _log.error("the slots of step '%s' failed on Spark: %s", plan.step, told.detail)
-    raise NotOnSpark(told.message) from error
+    raise NotOnSpark(told.message) from lost
 
 
 class SparkOrWorker:

@@ -13,8 +13,10 @@ import queue
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ import msgspec
 from noetl.data.frame.protocol import Frame, FrameOutcome, StagePlan
 from noetl.data.frame.running import Ran
 from noetl.engine.pipeline import RunTask
+from noetl.errors import Unavailable
 from noetl.kernel.event import Json
 from noetl.payloads.caches import Caches
 from noetl.payloads.effects import EffectStore
@@ -35,9 +38,12 @@ from noetl.runtime.home import Home
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.stages.careful import CarefulPlane
+from noetl.runtime.stages.carriers import Done, Errand, News, Round
 from noetl.runtime.stages.client import RemotePlane
+from noetl.runtime.stages.connections import Connections
 from noetl.runtime.stages.distant_vault import DistantVault
 from noetl.runtime.stages.host import StageWork, run_slots
+from noetl.runtime.stages.paths import CARRIER_ROUTE
 from noetl.runtime.stages.support import CallRequest, Kit
 from noetl.runtime.stores import is_on_this_disk, open_objects
 from noetl.runtime.tooling import python_options, registry_with
@@ -50,38 +56,32 @@ from noetl.tools.registry import Registry
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PROGRESS", "Errand", "run_task"]
+__all__ = ["Post", "run_carrier"]
 
-PROGRESS = "frame long, slot int, rows long"
-"""A row for each frame that was run. It is for those who watch: only the log says what was committed."""
 _Row = tuple[int, int, int]
+_PAUSE = 0.2
+_TRIES = 5
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
-    """What Spark carries to a task: where the stage is kept, what opens that door, and the slots of each task."""
+class Post(msgspec.Struct, frozen=True):
+    """What Spark carries to a carrier: where it asks for slots, and what opens that door."""
 
     url: str
     token: str
-    stage_id: int
-    slots: tuple[tuple[int, ...], ...]
-    is_careful: bool = False
-    """Run only the frames that were begun before, one at a time."""
 
 
-def run_task(errand: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the slots of a task until they have drained. The one row of its input is the number of the task."""
-    asked = msgspec.json.decode(errand, type=Errand)
-    for batch in batches:
-        for number in batch.column(0).to_numpy(zero_copy_only=False):
-            yield from _run(asked, int(number))
+def run_carrier(post: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run slots of stages until there are none. The one row of its input says nothing."""
+    for _ in batches:
+        yield from _run(msgspec.json.decode(post, type=Post))
 
 
-def _run(asked: Errand, number: int) -> Iterator[pa.RecordBatch]:
+def _run(post: Post) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     schema = pa.schema({"frame": pa.int64(), "slot": pa.int32(), "rows": pa.int64()})
     told: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
-    running: Future[None] = asyncio.run_coroutine_threadsafe(_slots(asked, number, told), _loop())
+    running: Future[None] = asyncio.run_coroutine_threadsafe(_Carrying(post, told).run(), _loop())
     running.add_done_callback(lambda _: told.put(None))
     while (first := told.get()) is not None:
         rows = [first]
@@ -95,6 +95,74 @@ def _run(asked: Errand, number: int) -> Iterator[pa.RecordBatch]:
     running.result()
 
 
+class _Carrying:
+    """The errands of a carrier, side by side."""
+
+    def __init__(self, post: Post, told: queue.SimpleQueue[_Row | None]) -> None:
+        self._connections = Connections(
+            post.url, {"Authorization": f"Bearer {post.token}", "Content-Type": "application/json"}
+        )
+        self._told = told
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._done: list[Done] = []
+
+    async def run(self) -> None:
+        """Ask for errands and run them, until there are none. Raises Unavailable if nobody answers."""
+        try:
+            while not (news := await self._news()).is_over:
+                for errand in news.errands:
+                    self._running[errand.number] = asyncio.create_task(_slots(errand, self._told))
+                for number in news.dropped:
+                    if number in self._running:
+                        self._running[number].cancel()
+        finally:
+            for task in self._running.values():
+                task.cancel()
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await self._connections.close()
+
+    async def _news(self) -> News:
+        """What there is to do. An errand that ends is told at once: an answer that is given up is given again."""
+        while True:
+            said = tuple(self._done)
+            asking = asyncio.create_task(self._ask(Round(held=tuple(self._running), done=said)))
+            try:
+                await asyncio.wait({asking, *self._running.values()}, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                asking.cancel()
+                raise
+            for number in [number for number, task in self._running.items() if task.done()]:
+                self._done.append(_ending(number, self._running.pop(number)))
+            if asking.done():
+                del self._done[: len(said)]
+                return asking.result()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _ask(self, asked: Round) -> News:
+        problem = "no answer"
+        for tried in range(_TRIES):
+            try:
+                status, body = await self._connections.post(CARRIER_ROUTE, msgspec.json.encode(asked))
+            except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if status == HTTPStatus.OK:
+                    return msgspec.json.decode(body, type=News)
+                if status == HTTPStatus.UNAUTHORIZED:
+                    return News(is_over=True)
+                problem = f"status {status}"
+            await asyncio.sleep(_PAUSE * 2**tried)
+        raise Unavailable(f"whoever has started the carrier cannot be reached: {problem}")
+
+
+def _ending(number: int, task: asyncio.Task[None]) -> Done:
+    if task.cancelled() or (error := task.exception()) is None:
+        return Done(number=number)
+    detail = "".join(traceback.format_exception(error))
+    return Done(number=number, message=f"{type(error).__name__}: {error}", detail=detail)
+
+
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in a thread of its own: heartbeats go on while Spark has the main one."""
@@ -103,7 +171,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _slots(asked: Errand, number: int, told: queue.SimpleQueue[_Row | None]) -> None:
+async def _slots(asked: Errand, told: queue.SimpleQueue[_Row | None]) -> None:
     async with RemotePlane(asked.url, asked.stage_id, asked.token) as plane:
         kit = await plane.kit()
         shop = await _shop_of(kit)
@@ -112,10 +180,10 @@ async def _slots(asked: Errand, number: int, told: queue.SimpleQueue[_Row | None
             effects=EffectStore(shop.objects) if kit.settings.effects.barrier else None,
             call_playbook=_calls_through(plane),
         )  # fmt: skip
-        place: Json = {"host": "spark", "node": socket.gethostname(), "process": os.getpid(), "task": number}
+        place: Json = {"host": "spark", "node": socket.gethostname(), "process": os.getpid(), "task": asked.worker}
         work = _ToldWork(kit.plan, StageBody(worker, kit.plan), shop, place, told)
         ours = CarefulPlane(plane) if asked.is_careful else plane
-        await run_slots(kit.plan, ours, asked.slots[number], work, shop.clock, f"spark/{number}")
+        await run_slots(kit.plan, ours, asked.slots, work, shop.clock, asked.worker)
 
 
 class _ToldWork(StageWork):

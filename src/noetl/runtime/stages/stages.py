@@ -24,6 +24,7 @@ from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.driver import Driver, Origin
 from noetl.runtime.execution import Execution
 from noetl.runtime.externalize import externalize_values, resolve_values
+from noetl.runtime.stages.carriers import Carriers
 from noetl.runtime.stages.closing import report_of
 from noetl.runtime.stages.desk import Desk
 from noetl.runtime.stages.door import Door
@@ -73,6 +74,7 @@ class Stages:
         """`steady` is the clock that leases of frames go by."""
         self.door = Door()
         self._loopback = Loopback(self.door)
+        self.carriers = Carriers(self.door)
         self._ledger = ledger
         self._driver = driver
         self._origin = origin
@@ -196,8 +198,13 @@ class Stages:
         finally:
             self.door.leave(token)
 
+    async def url(self, host: str | None = None) -> str:
+        """Where processes of this machine, or with the name of a `host` those of others, find what is kept here."""
+        return await self._loopback.url(host)
+
     async def close(self) -> None:
         """Answer nobody any more."""
+        await self.carriers.close()
         await self._loopback.close()
 
     def _of(self, execution_id: int) -> Iterator[StageKeeper]:

@@ -50,7 +50,12 @@ class InlinePythonTool(PythonTool):
             request = _read(request_of(call, source, absolute(call.directory), 0))
         except (TypeError, ValueError, RecursionError) as error:
             return failed("schema", "INPUT_NOT_SERIALISABLE", f"the inputs cannot be sent as JSON: {error}")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _attempt, request)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, _attempt, request)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait({running})  # a thread cannot be stopped: whoever gives up waits for it, or ends us all
+            raise
 
     async def close(self) -> None:
         """End the processes; threads end with what they run."""

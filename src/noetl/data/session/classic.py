@@ -143,8 +143,8 @@ def _end_updates(context: SparkContext) -> threading.Thread:
     """Let the server for accumulators end beside us: it looks only twice a second whether it should."""
     server: Any = context._accumulatorServer  # noqa: SLF001
     context._accumulatorServer = None  # type: ignore[assignment]  # noqa: SLF001
-    ending = threading.Thread(target=server.shutdown, daemon=True)
-    ending.start()
+    ending = threading.Thread(target=lambda: None if server is None else server.shutdown(), daemon=True)
+    ending.start()  # somebody else in this process may have ended Spark already
     return ending
 
 

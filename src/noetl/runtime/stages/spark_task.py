@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import queue
 import socket
@@ -15,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,8 +60,12 @@ if TYPE_CHECKING:
 __all__ = ["Post", "run_carrier"]
 
 _Row = tuple[int, int, int]
+_Told = queue.SimpleQueue[_Row]
+_YOUNG_OBJECTS = 20_000
 _PAUSE = 0.2
 _TRIES = 5
+_PROGRESS_SECONDS = 0.25
+"""How often the job hears of frames. Each time costs the slots a moment."""
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -80,25 +85,22 @@ def _run(post: Post) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     schema = pa.schema({"frame": pa.int64(), "slot": pa.int32(), "rows": pa.int64()})
-    told: queue.SimpleQueue[_Row | None] = queue.SimpleQueue()
+    told: _Told = queue.SimpleQueue()
     running: Future[None] = asyncio.run_coroutine_threadsafe(_Carrying(post, told).run(), _loop())
-    running.add_done_callback(lambda _: told.put(None))
-    while (first := told.get()) is not None:
-        rows = [first]
-        while not told.empty() and (further := told.get()) is not None:
-            rows.append(further)
-        frames, slots, counts = zip(*rows, strict=True)
-        columns = {"frame": list(frames), "slot": list(slots), "rows": list(counts)}
-        yield pa.RecordBatch.from_pydict(columns, schema)
-        if running.done():
-            break
+    is_over = False
+    while not is_over:
+        is_over = bool(wait({running}, _PROGRESS_SECONDS).done)
+        if rows := [told.get() for _ in range(told.qsize())]:
+            frames, slots, counts = zip(*rows, strict=True)
+            columns = {"frame": list(frames), "slot": list(slots), "rows": list(counts)}
+            yield pa.RecordBatch.from_pydict(columns, schema)
     running.result()
 
 
 class _Carrying:
     """The errands of a carrier, side by side."""
 
-    def __init__(self, post: Post, told: queue.SimpleQueue[_Row | None]) -> None:
+    def __init__(self, post: Post, told: _Told) -> None:
         self._connections = Connections(
             post.url, {"Authorization": f"Bearer {post.token}", "Content-Type": "application/json"}
         )
@@ -167,11 +169,13 @@ def _ending(number: int, task: asyncio.Task[None]) -> Done:
 def _loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in a thread of its own: heartbeats go on while Spark has the main one."""
     loop = asyncio.new_event_loop()
+    gc.freeze()  # modules, and there are many: nothing to be looked through again and again
+    gc.set_threshold(_YOUNG_OBJECTS)
     threading.Thread(target=loop.run_forever, name="noetl-slots", daemon=True).start()
     return loop
 
 
-async def _slots(asked: Errand, told: queue.SimpleQueue[_Row | None]) -> None:
+async def _slots(asked: Errand, told: _Told) -> None:
     async with RemotePlane(asked.url, asked.stage_id, asked.token) as plane:
         kit = await plane.kit()
         shop = await _shop_of(kit)
@@ -189,9 +193,7 @@ async def _slots(asked: Errand, told: queue.SimpleQueue[_Row | None]) -> None:
 class _ToldWork(StageWork):
     """The work of slots, with a row of progress for each frame."""
 
-    def __init__(
-        self, plan: StagePlan, body: StageBody, shop: _Shop, place: Json, told: queue.SimpleQueue[_Row | None]
-    ) -> None:
+    def __init__(self, plan: StagePlan, body: StageBody, shop: _Shop, place: Json, told: _Told) -> None:
         tiers = shop.tiers.of_tenant(plan.tenant)
         super().__init__(plan, body, tiers, shop.results.of_tenant(plan.tenant), place)
         self._told = told

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import warnings
@@ -173,9 +174,18 @@ def _forget() -> None:
 
     client: Any = SparkContext._gateway  # noqa: SLF001
     if client is not None:
+        _hang_up(client)
         client.close(keep_callback_server=True)
         client.shutdown_callback_server()
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
     SparkSession._instantiatedSession = None  # noqa: SLF001
     SparkSession._activeSession = None  # noqa: SLF001
+
+
+def _hang_up(client: Any) -> None:
+    """End all connections. A thread of ours reads those that the JVM has called us on, for each batch of a stream
+    say, and closing one of them would wait for it for ever."""
+    for connection in list(client._gateway_client.deque):  # noqa: SLF001
+        with contextlib.suppress(OSError, AttributeError):  # it has ended already
+            connection.socket.shutdown(socket.SHUT_RDWR)

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl.errors import Corruption, InvalidInput
 
-__all__ = ["APPLICATION_ID", "check_ownership", "migrate"]
+__all__ = ["APPLICATION_ID", "check_ownership", "check_readable", "migrate"]
 
 APPLICATION_ID = 0x4E6F4554  # "NoET": tells our files from other SQLite databases
 
@@ -77,6 +77,15 @@ def check_ownership(connection: sqlite3.Connection, path: str) -> None:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     if application_id != APPLICATION_ID and tables:
         raise InvalidInput(f"{path} is a SQLite database, but not one of NoETL's", hint="choose another --home")
+
+
+def check_readable(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a database that this release cannot read; one of an older release, which it would migrate, it can."""
+    check_ownership(connection, path)
+    applied = _applied(connection)
+    if not applied:
+        raise InvalidInput(f"{path} has no ledger in it yet", hint="run or import something first, or choose another")
+    _check_applied(applied, _known(), path)
 
 
 def _applied(connection: sqlite3.Connection) -> list[tuple[int, str]]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["needs_spark", "spark_maker", "why_no_pyspark"]
 
-_DATASETS = "datasets"
-
 
 def why_no_pyspark() -> str | None:
     """Why spark tasks cannot run here; None if PySpark is installed. Whether Java is, a session finds out."""
@@ -40,6 +38,7 @@ def spark_maker(embedded: Embedded, origin: Origin, scratch: Path, http: Callabl
     home = scratch if embedded.home is None else embedded.home.path.absolute()
 
     def make() -> Tool:
+        from noetl.data.datasets import DIRECTORY
         from noetl.data.means import Means
         from noetl.data.tool import SparkTool
 
@@ -47,7 +46,7 @@ def spark_maker(embedded: Embedded, origin: Origin, scratch: Path, http: Callabl
         means = Means(
             tiers=embedded.tiers,
             results=embedded.results,
-            datasets=home / _DATASETS,
+            datasets=home / DIRECTORY,
             tenant=origin.tenant_id,
             project=origin.project_id,
             http=http,

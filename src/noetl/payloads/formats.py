@@ -31,6 +31,7 @@ __all__ = [
     "json_items",
     "json_of",
     "json_pieces",
+    "schema_in",
     "sniff",
     "stream_pieces",
     "table_in",
@@ -111,6 +112,16 @@ def table_in(data: bytes | mmap.mmap | pa.Buffer) -> pa.Table:
         table: pa.Table = _opened(_form(view), view).read_all()
         table.validate()
         return table
+
+
+def schema_in(data: bytes | mmap.mmap | pa.Buffer) -> pa.Schema:
+    """The columns of a Feather file or an Arrow stream; none of its rows is decoded."""
+    import pyarrow as pa
+
+    view = pa.py_buffer(data)
+    with _reading("the bytes"):
+        schema: pa.Schema = _opened(_form(view), view).schema
+        return schema
 
 
 def batches_in(data: bytes | mmap.mmap | pa.Buffer) -> Iterator[pa.RecordBatch]:

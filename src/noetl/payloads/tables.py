@@ -27,7 +27,7 @@ from noetl.payloads.mapped import follow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Rows", "TableValue", "pack", "stored_table", "unpack", "value_in"]
+__all__ = ["Rows", "TableValue", "is_native", "pack", "stored_table", "unpack", "value_in"]
 
 _KEYS = ("columns", "rows", "row_count")
 _MARK = b"noetl.table"
@@ -145,6 +145,11 @@ def value_in(table: pa.Table) -> Any:
     if mark == _NATIVE:
         return TableValue(_with_metadata(table, {}))
     return value_of(table) if mark is None else _unbundled(table, mark)
+
+
+def is_native(schema: pa.Schema) -> bool:
+    """Whether a stored table is the result itself, and not how some other value was stored."""
+    return (schema.metadata or {}).get(_MARK) == _NATIVE
 
 
 def _with_metadata(table: pa.Table, ours: dict[bytes, bytes]) -> pa.Table:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl.engine.control import StepState
 from noetl.errors import AccessRefused, InvalidName, NotFound
+from noetl.kernel.event import PayloadRef
 from noetl.kernel.lazy import plain
 from noetl.kernel.names import LegacyResult, PayloadName, ResultCoordinates, ResultName, parse
 from noetl.runtime.keeping import Keeper
 from noetl.runtime.loading import Loader
+from noetl.runtime.storage import payload_ref_of
 from noetl.tools.values import BadField
 
 __all__ = ["Addresses"]
@@ -28,13 +31,25 @@ class Addresses:
 
     async def read(self, uri: str) -> Any:
         """Bytes, or the value of a result. Raises NotFound, AccessRefused, BadField."""
+        found = await self.find(uri)
+        if not isinstance(found, PayloadRef):
+            return plain(found)
+        if found.key is None:
+            return await self._payloads.fetch(found)
+        return plain(await self._keeper.results.value(found))
+
+    async def find(self, uri: str) -> Any:
+        """Where it is stored, as a reference, or the value of a result that is not. Raises as `read` does.
+
+        The reference to a result has a key, that to bytes has none.
+        """
         try:
             name = parse(uri)
         except InvalidName as error:
             raise BadField(str(error)) from None
         if isinstance(name, PayloadName):
             self._check(name.tenant)
-            return await self._payloads.fetch(await self._payloads.ref_of(name))
+            return await self._payloads.ref_of(name)
         if isinstance(name, ResultName):
             self._check(name.coordinates.tenant)
             return await self._result(uri, name.coordinates.execution_id, name.coordinates)
@@ -52,7 +67,7 @@ class Addresses:
         if isinstance(wanted, ResultCoordinates):
             ref = await self._loader.stored_at(execution_id, uri)
             if ref is not None:
-                return plain(await self._keeper.results.value(ref))
+                return ref
         execution = await self._loader.load(execution_id)
         step = wanted if isinstance(wanted, str) else wanted.step
         state = execution.control.steps.get(step)
@@ -60,12 +75,21 @@ class Addresses:
             raise NotFound(f"'{uri}' has no result: step '{step}' has not ended")
         if isinstance(wanted, ResultCoordinates) and state.run != wanted.run:
             raise NotFound(f"'{uri}' is not kept any more: step '{step}' has run again")
-        value = plain(await self._keeper.result_of(execution, step))
-        return value if isinstance(wanted, str) else _part(uri, value, wanted)
+        if isinstance(wanted, str):
+            return _stored(state) or await self._keeper.result_of(execution, step)
+        return _part(uri, plain(await self._keeper.result_of(execution, step)), wanted)
 
     def _check(self, tenant: str) -> None:
         if tenant != self._tenant:
             raise AccessRefused(f"the address belongs to tenant '{tenant}', this execution to '{self._tenant}'")
+
+
+def _stored(state: StepState) -> PayloadRef | None:
+    """The object that is the result of a step; None where the result is in its event, or more than an object."""
+    if "reference" not in state.result or state.event_name == "loop.done":
+        return None
+    ref = payload_ref_of(state.result["reference"])
+    return None if ref.key is None else ref
 
 
 def _part(uri: str, value: Any, wanted: ResultCoordinates) -> Any:

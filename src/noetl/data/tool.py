@@ -19,6 +19,7 @@ from noetl.data.means import Means
 from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, explain, run_job
 from noetl.data.sinks import target_of
 from noetl.data.sinks.kept import keep, keep_json, keep_text
+from noetl.data.source import Place
 from noetl.data.sources import Frame, Reading, open_source
 from noetl.data.work import Done, ExpectationFailed, Task, run
 from noetl.errors import InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
@@ -97,7 +98,7 @@ class SparkTool:
         conf, sessions = self._conf({**call.session, **asked}), self._sessions()
         sessions.prepare(conf)  # it starts while the inputs are looked for
         task = await self._task(call, reading)
-        session = await sessions.get(conf)
+        session = await sessions.get(conf, place=self._place(call))
         try:
             done = await run_job(session, f"noetl-{call.execution_id}-{call.step}", lambda: run(session, task),
                                  description=f"{call.step}: {call.task}")  # fmt: skip
@@ -108,6 +109,13 @@ class SparkTool:
         finally:
             await sessions.release(session)
         return ok(await self._said(call, task, done, reading.skipped))
+
+    def _place(self, call: Call) -> Place:
+        """What the `noetl` format reads in this task: the task's own project."""
+        means = self._means
+        return Place(
+            home=str(means.datasets.parent), directory=str(call.directory), tenant=means.tenant, project=means.project
+        )
 
     async def _task(self, call: Call, reading: Reading) -> Task:
         fields = call.fields

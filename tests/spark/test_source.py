@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,12 +15,14 @@ from noetl.data.session import explain
 from noetl.data.source import register
 from noetl.kernel.event import Json, Recorded
 from noetl.settings import Spark
+from tests.docs.pages import ROOT
 from tests.unit.runtime.plant import Plant, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 T = TypeVar("T")
+PAGE = ROOT / "docs" / "how-to" / "read-from-pyspark.md"
 
 STEPS: Json = {
     "apiVersion": "noetl.io/v2",
@@ -197,3 +200,18 @@ class TestFollowing:
         register(spark, old)
         with pytest.raises(Exception, match=f"ends at position {head}, and this stream has read up to"):
             follow(written).awaitTermination()
+
+
+def test_the_page_is_true(
+    house: House,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("NOETL_HOME", str(house.home))
+    known: dict[str, Any] = {"spark": spark}
+    for code in re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(code.replace('"lake', f'"{tmp_path}/lake'), known)
+    assert "|step.enter" in capsys.readouterr().out.replace(" ", "")
+    assert spark.read.parquet(f"{tmp_path}/lake").count() == len(house.recorded())

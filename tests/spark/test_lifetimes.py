@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)  # several JVMs each, on a machine that ma
 PROLOGUE = """
 import asyncio, json, os, signal, sys, threading
 from pathlib import Path
-from noetl.data.session import SessionConf, SparkSessions, explain, run_job
+from noetl.data.session import SessionConf, SparkSessions, explain, run_job, running
 HOME = Path(sys.argv[1])
 def conf(master="local[2]", **settings):
     return SessionConf(master=master, conf={"spark.driver.memory": "512m", **settings}, ui=False)
@@ -206,7 +206,8 @@ class TestElsewhere:
         async def main():
             sessions = SparkSessions(HOME)
             session = await sessions.get(conf(MASTER, **{"spark.executor.memory": "512m"}), modules=[HOME / "modules"])
-            found = session.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()
+            with running(session, "look"):
+                found = session.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()
             say(kind=sessions.info().kind, cores=session.sparkContext.defaultParallelism,
                 files=sorted({file for file, _ in found}), answers=sorted({answer for _, answer in found}))
             sessions.close()

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from noetl.kernel.names import PayloadName
@@ -72,3 +73,21 @@ async def test_a_secret_in_a_query_is_not_in_the_plan_that_is_kept(spark: SparkS
         assert b"Physical Plan" in plan
         assert secret.encode() not in plan
         assert secret not in json.dumps(finished.result)
+
+
+async def test_a_secret_in_a_row_that_fails_a_check_is_not_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    secret = "a-very-long-secret-value"
+    task = {
+        "kind": "spark",
+        "sql": "SELECT id, repeat('-', 990 * (id - 1)) || '{{ keychain.pw.password }}' AS a FROM range(3)",
+        "expect": [{"name": "few", "check": "id < 1", "on_fail": "fail"}],
+    }
+    entry = {"name": "pw", "kind": "credential", "credential": "shop"}
+    async with opened(tmp_path, SETTINGS) as plant:
+        await plant.credential("shop", "basic", username="me", password=secret)
+        finished = await plant.run(book(step("a", tool=task), keychain=[entry]))
+        assert finished.status == "FAILED"
+        said = msgspec.json.encode(await plant.events(finished.execution_id)).decode()
+        assert '"failed":2' in said
+        assert '"examples":[{' in said, said[said.find('examples') :][:300]
+        assert secret[:6] not in said

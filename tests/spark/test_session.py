@@ -104,7 +104,8 @@ class TestWorkers:
         for value in (41, 42):
             (tmp_path / "users_module.py").write_text(f"ANSWER = {value}\n")
             session = await spark_sessions.get(spark_conf, modules=[tmp_path])
-            found += session.sparkContext.parallelize([0], 1).mapPartitions(answer).collect()
+            with running(session, "answer"):
+                found += session.sparkContext.parallelize([0], 1).mapPartitions(answer).collect()
 
         assert found == [41, 42]
 

@@ -125,6 +125,12 @@ class TestExpecting:
         assert [(one["name"], one["rows"], one["failed"]) for one in result["expect"]] == [
             ("known", 11, 1), ("positive", 11, 3), ("region", 11, 0),
         ]  # fmt: skip
+        unknown, second = {"id": None, "region": "n", "cents": -5}, {"id": 2, "region": "n", "cents": 20}
+        assert [one["examples"] for one in result["expect"]] == [
+            [unknown],
+            [{**second, "id": 1, "region": "s", "cents": 10}, unknown],
+            [],
+        ]
         assert result["rows"] == 8
 
     async def test_one_that_must_hold_leaves_the_output_as_it_was(self, desk: Desk) -> None:

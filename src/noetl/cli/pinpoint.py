@@ -50,6 +50,8 @@ def find_place(playbook: Playbook, document: str, step: Step, task: Task, error:
         found = source.at(task.at, "path")
     elif isinstance(error.get("line"), int) and isinstance(task.fields.get("code"), str):
         found = _in_code(source, task, error)
+    elif isinstance(error.get("line"), int) and isinstance(task.fields.get("sql"), str):
+        found = _in_query(source, task, error)
     elif _STATEMENT.search(str(error.get("message", ""))):
         found = _in_sql(source, task, str(error["message"]))
     return found or source.at(task.at) or Place(line=playbook.position(task.at).line)
@@ -120,6 +122,19 @@ def _in_code(source: _Source, task: Task, error: Json) -> Place:
         return Place(line=number)
     encoded = own.encode()  # Python counts bytes
     return source.marked(number, encoded[start - 1 : end - 1].decode(errors="ignore"))
+
+
+def _in_query(source: _Source, task: Task, error: Json) -> Place:
+    """The place in a query; the line only, where a template may have moved it."""
+    number = source.playbook.line_in(error["line"], task.at, "sql")
+    lines, column = task.fields["sql"].splitlines(), error.get("column")
+    own = lines[error["line"] - 1] if error["line"] <= len(lines) else ""
+    if "{{" in own or not isinstance(column, int) or not 0 < column <= len(own):
+        return Place(line=number)
+    moved = source.line(number).find(own)
+    word = re.match(r"\w+|", own[column - 1 :])
+    width = max(1, len(word[0]) if word else 1)
+    return Place(line=number) if moved < 0 else Place(line=number, column=moved + column, width=width)
 
 
 def _in_sql(source: _Source, task: Task, message: str) -> Place | None:

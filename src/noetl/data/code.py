@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noetl.data.modules import UserModules
 from noetl.errors import InvalidInput
 from noetl.kernel.lazy import LazyMapping, LazySequence, plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["call_main", "frame_in"]
+__all__ = ["call_main", "file_of", "frame_in"]
 
 _MAIN = "main"
 
 
-def call_main(code: str, name: str, given: Mapping[str, Any]) -> Any:
+def file_of(name: str) -> str:
+    """What tracebacks call the code of a task."""
+    return f"<{name}>"
+
+
+def call_main(code: str, name: str, given: Mapping[str, Any], roots: Sequence[Path] = ()) -> Any:
     """Run the code and call its `main`. Raises InvalidInput for code without one, and whatever the code raises.
 
-    The source is made known to tracebacks under `name`, so that the user sees the lines of the task.
+    It may import the modules in `roots`. The source is made known to tracebacks under `name`, so that the user sees the
+    lines of the task.
     """
-    file = f"<{name}>"
+    file = file_of(name)
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": "__noetl_spark__"}
+    scope: dict[str, Any] = {"__name__": "__noetl_spark__", "__builtins__": UserModules(roots).builtins}
     exec(compile(code, file, "exec"), scope)  # noqa: S102 - the user's code is what this task is
     main = scope.get(_MAIN)
     if not callable(main):

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.data.expectations import expectations_of
+from noetl.data.faults import blame
 from noetl.data.means import Means
-from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, explain, run_job
+from noetl.data.modules import names_used
+from noetl.data.printed import Printed, capture
+from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, run_job
 from noetl.data.sinks import target_of
 from noetl.data.sinks.kept import keep, keep_json, keep_text
 from noetl.data.source import Place
@@ -98,17 +101,28 @@ class SparkTool:
         conf, sessions = self._conf({**call.session, **asked}), self._sessions()
         sessions.prepare(conf)  # it starts while the inputs are looked for
         task = await self._task(call, reading)
-        session = await sessions.get(conf, place=self._place(call))
+        names = frozenset() if task.code is None else await in_thread(names_used, task.code, call.directory)
+        session = await sessions.get(
+            conf, modules=(call.directory,) if names else (), names=names, place=self._place(call)
+        )
+        printed = Printed()
+
+        def work() -> Done:
+            with capture(printed):
+                return run(session, task)
+
         try:
-            done = await run_job(session, f"noetl-{call.execution_id}-{call.step}", lambda: run(session, task),
+            done = await run_job(session, f"noetl-{call.execution_id}-{call.step}", work,
                                  description=f"{call.step}: {call.task}")  # fmt: skip
-        except (NoetlError, asyncio.CancelledError):
+        except asyncio.CancelledError:
             raise
+        except NoetlError as error:
+            return _with_logs(_refused(error), printed)
         except Exception as error:
-            return await asyncio.to_thread(_explained, error, call)
+            return _with_logs(await asyncio.to_thread(blame, error, call, task), printed)
         finally:
             await sessions.release(session)
-        return ok(await self._said(call, task, done, reading.skipped))
+        return _with_logs(ok(await self._said(call, task, done, reading.skipped)), printed)
 
     def _place(self, call: Call) -> Place:
         """What the `noetl` format reads in this task: the task's own project."""
@@ -140,6 +154,7 @@ class SparkTool:
             frames=frames,
             parameters=parameters,
             sql=None if fields.get("sql") is None else str(fields["sql"]).strip().rstrip(";"),
+            sql_line=_lines_before(str(fields.get("sql") or "")),
             code=None if fields.get("code") is None else str(fields["code"]),
             expectations=expectations_of(fields.get("expect")),
             target=target,
@@ -148,6 +163,8 @@ class SparkTool:
             place=place,
             folder=reading.folder,
             effect_key=call.effect_key,
+            directory=call.directory,
+            masked=call.masked,
         )
 
     async def _said(self, call: Call, task: Task, done: Done, skipped: list[str]) -> Json:
@@ -207,8 +224,17 @@ def _count(value: Any) -> int | None:
     return int(value)
 
 
+def _lines_before(text: str) -> int:
+    """The line, from 1, in which a text really begins."""
+    return 1 + text[: len(text) - len(text.lstrip())].count("\n")
+
+
 def _names(value: Any) -> tuple[str, ...]:
     return () if not value else (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def _with_logs(outcome: Outcome, printed: Printed) -> Outcome:
+    return msgspec.structs.replace(outcome, logs=printed.text()) if printed.total else outcome
 
 
 def _refused(error: NoetlError) -> Outcome:
@@ -227,20 +253,3 @@ def _refused(error: NoetlError) -> Outcome:
         if isinstance(error, group):
             return failed(kind, code, str(error))
     return failed("unknown", "SPARK_FAILED", str(error))
-
-
-def _explained(error: Exception, call: Call) -> Outcome:
-    """The outcome of what Spark or the user's code has raised, in the user's terms; the rest is for the log."""
-    message, detail = explain(error)
-    _log.error("step '%s', task '%s' failed in Spark: %s", call.step, call.task, detail)
-    name = type(error).__name__
-    is_sparks = type(error).__module__.startswith(("pyspark.", "py4j."))
-    if name in ("AnalysisException", "ParseException"):
-        return failed("schema", "SPARK_ANALYSIS", message)
-    if "Traceback (most recent call last):" not in message:
-        return failed("transform", "SPARK_FAILED" if is_sparks else f"PY_{name}", message)
-    last = message.strip().splitlines()[-1]
-    exception = re.match(r"(?:[\w.]+\.)?(\w+)(?::|$)", last)
-    code = exception[1] if is_sparks and exception else name
-    py = {"exception": code, "traceback": message}
-    return failed("transform", f"PY_{code}", message, extra={"py": py})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     frames: dict[str, Frame]
     parameters: dict[str, Any]
     sql: str | None
+    sql_line: int
+    """In which line of its field the query begins, from 1."""
     code: str | None
     expectations: tuple[Expectation, ...]
     target: Target
@@ -58,6 +60,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None
     folder: Path
     effect_key: str
+    directory: Path
+    """Code may import the modules that are there."""
+    masked: Callable[[Any], Any] | None
+    """Takes the secrets of the execution out of what is shown."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +91,7 @@ def run(session: SparkSession, task: Task) -> Done:
     if task.by or task.partitions:
         how: list[Any] = [*([task.partitions] if task.partitions else []), *task.by]
         frame = frame.repartition(*how)
-    counting = Counting(frame, task.expectations)
+    counting = Counting(frame, task.expectations, task.masked)
     done = _write(counting, task)
     columns = [{"name": field.name, "type": field.dataType.simpleString()} for field in frame.schema]
     return msgspec.structs.replace(
@@ -102,7 +108,7 @@ def _result(session: SparkSession, task: Task) -> DataFrame | None:
         return session.sql(task.sql, args=dict(task.parameters) or None)
     assert task.code is not None
     given: Mapping[str, Any] = {**task.parameters, **frames, "spark": session}
-    return frame_in(call_main(task.code, task.name, given), session)
+    return frame_in(call_main(task.code, task.name, given, [task.directory]), session)
 
 
 def _write(counting: Counting, task: Task) -> Done:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from noetl.data.session.variables import with_variables
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -60,7 +62,8 @@ class Running:
 
 @contextlib.contextmanager
 def running(session: SparkSession, tag: str, description: str = "") -> Iterator[Running]:
-    """Mark the Spark jobs that this thread starts in the block, so that they can be cancelled together.
+    """Mark the Spark jobs that this thread starts in the block, so that they can be cancelled together, and let them
+    have the modules that were carried for the session.
 
     `tag` is what they are called in Spark's own pages; a suffix makes each block's unique. Blocks do not nest.
     """
@@ -77,7 +80,8 @@ def running(session: SparkSession, tag: str, description: str = "") -> Iterator[
     context.setJobGroup(name, description or tag, interruptOnCancel=True)
     context.addJobTag(process_tag())
     try:
-        yield job
+        with with_variables(session):
+            yield job
     finally:
         with contextlib.suppress(Exception):  # a JVM that is gone has nothing to be taken back
             context.removeJobTag(process_tag())

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,18 +61,25 @@ class SparkSessions:
         """Begin to start Spark, if nobody has yet, and return at once. What goes wrong is told by `get`."""
         self._begin(conf)
 
-    async def get(self, conf: SessionConf, *, modules: Sequence[Path] = (), place: Place | None = None) -> SparkSession:
+    async def get(
+        self,
+        conf: SessionConf,
+        *,
+        modules: Sequence[Path] = (),
+        names: Collection[str] | None = None,
+        place: Place | None = None,
+    ) -> SparkSession:
         """A session of your own on the process's Spark: temporary views and SQL settings are not seen by others.
 
-        `modules` are directories whose modules the code of tasks may import; `place` is the installation that the
-        `noetl` format reads, for sessions in which users ask for it. Raises SparkUnavailable if Spark cannot
-        run here, SettingsDiffer if it runs with settings that `conf` cannot share. A Spark that has died is
+        `modules` are directories whose modules, or those of these names, the code of its jobs may import; `place` is the
+        installation that the `noetl` format reads, for sessions in which users ask for it. Raises SparkUnavailable if
+        Spark cannot run here, SettingsDiffer if it runs with settings that `conf` cannot share. A Spark that has died is
         started again; a start that has failed is tried again.
         """
         opened = await asyncio.shield(asyncio.wrap_future(self._begin(conf)))
         if await asyncio.to_thread(opened.is_dead):
             opened = await asyncio.shield(asyncio.wrap_future(self._begin(conf, instead_of=opened)))
-        return await asyncio.to_thread(_session, opened, conf, modules, place)
+        return await asyncio.to_thread(_session, opened, conf, modules, names, place)
 
     async def release(self, session: SparkSession) -> None:
         """Say that a session from `get` is needed no more, at the end of a run. A Connect server keeps it otherwise."""
@@ -129,12 +136,14 @@ def _is_over(opening: Future[Opened], dead: Opened | None) -> bool:
     return opening.exception() is not None or opening.result() is dead
 
 
-def _session(opened: Opened, conf: SessionConf, modules: Sequence[Path], place: Place | None) -> SparkSession:
+def _session(
+    opened: Opened, conf: SessionConf, modules: Sequence[Path], names: Collection[str] | None, place: Place | None
+) -> SparkSession:
     if differs := opened.first_difference(conf):
         raise SettingsDiffer(*differs)
     session = opened.new_session(conf)
     if modules:
-        ship_modules(session, modules, opened.scratch)
+        ship_modules(session, modules, opened.scratch, names)
     if place is not None and opened.info.is_classic:  # a server elsewhere does not have what is here
         register(session, place=place, push_filters=conf.conf.get(PUSHDOWN) != "false")
     return session

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from noetl.data.session.explaining import Explained
 from noetl.data.session.jobs import run_job
 from noetl.data.session.sessions import SparkSessions
 from noetl.data.session.unpacked import run_unpacked
+from noetl.data.session.variables import with_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,6 @@ _LOSSES = re.compile(
     r"|Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving|Connection refused"
     r"|Connection reset|Broken pipe|SparkContext was shut down|methods on a stopped SparkContext"
 )
-_making = threading.Lock()
 
 
 class LongTasks:
@@ -80,12 +79,10 @@ class LongTasks:
         """
 
         def work() -> None:
-            with _making:  # variables belong to the context, and are read when the function is wrapped
-                self._context.environment.update(variables)
+            with with_variables(self._session, variables):
                 numbers = self._session.range(0, tasks, 1, tasks)
                 progress = numbers.mapInArrow(functools.partial(run_unpacked, target, argument), schema)
-                writing = progress.write.format("noop").mode("overwrite")
-            writing.save()
+                progress.write.format("noop").mode("overwrite").save()
 
         await run_job(self._session, tag, work, description=description)
 

@@ -89,5 +89,5 @@ async def test_a_secret_in_a_row_that_fails_a_check_is_not_in_the_log(spark: Spa
         assert finished.status == "FAILED"
         said = msgspec.json.encode(await plant.events(finished.execution_id)).decode()
         assert '"failed":2' in said
-        assert '"examples":[{' in said, said[said.find('examples') :][:300]
+        assert '"examples":[{' in said, said[said.find("examples") :][:300]
         assert secret[:6] not in said

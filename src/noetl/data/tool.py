@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from noetl.data.bucket import already_there, open_bucket, publish
 from noetl.data.expectations import expectations_of
 from noetl.data.faults import blame
 from noetl.data.means import Means
 from noetl.data.modules import names_used
 from noetl.data.printed import Printed, capture
 from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, run_job
-from noetl.data.sinks import target_of
+from noetl.data.sinks import Target, target_of
 from noetl.data.sinks.kept import keep, keep_json, keep_text
 from noetl.data.source import Place
 from noetl.data.sources import Frame, Reading, open_source
@@ -98,9 +99,15 @@ class SparkTool:
         asked = call.fields.get("options") or {}
         if not isinstance(asked, Mapping):
             raise InvalidInput("options must be a mapping", hint="options: {spark.sql.shuffle.partitions: 8}")
+        if call.fields.get("sql") is not None and call.fields.get("code") is not None:
+            raise InvalidInput("a spark task has both sql and code", hint="remove one")
         conf, sessions = self._conf({**call.session, **asked}), self._sessions()
         sessions.prepare(conf)  # it starts while the inputs are looked for
-        task = await self._task(call, reading)
+        target = target_of(call, self._means)
+        bucket = await open_bucket(target, reading) if target.kind == "objects" else None
+        if bucket is not None and (there := await already_there(bucket, target)) is not None:
+            return ok(await self._said(call, target, there, reading.skipped))
+        task = await self._task(call, reading, target)
         names = frozenset() if task.code is None else await in_thread(names_used, task.code, call.directory)
         session = await sessions.get(
             conf, modules=(call.directory,) if names else (), names=names, place=self._place(call)
@@ -122,7 +129,9 @@ class SparkTool:
             return _with_logs(await asyncio.to_thread(blame, error, call, task), printed)
         finally:
             await sessions.release(session)
-        return _with_logs(ok(await self._said(call, task, done, reading.skipped)), printed)
+        if bucket is not None:
+            done = await publish(bucket, target, done)
+        return _with_logs(ok(await self._said(call, target, done, reading.skipped)), printed)
 
     def _place(self, call: Call) -> Place:
         """What the `noetl` format reads in this task: the task's own project."""
@@ -131,11 +140,8 @@ class SparkTool:
             home=str(means.datasets.parent), directory=str(call.directory), tenant=means.tenant, project=means.project
         )
 
-    async def _task(self, call: Call, reading: Reading) -> Task:
+    async def _task(self, call: Call, reading: Reading, target: Target) -> Task:
         fields = call.fields
-        if fields.get("sql") is not None and fields.get("code") is not None:
-            raise InvalidInput("a spark task has both sql and code", hint="remove one")
-        target = target_of(call, self._means)
         inputs = fields.get("inputs") or {}
         if not isinstance(inputs, Mapping):
             raise InvalidInput("inputs must be a mapping of names to sources")
@@ -167,16 +173,17 @@ class SparkTool:
             masked=call.masked,
         )
 
-    async def _said(self, call: Call, task: Task, done: Done, skipped: list[str]) -> Json:
+    async def _said(self, call: Call, target: Target, done: Done, skipped: list[str]) -> Json:
         """The result: where the rows are, how many, the first of them, what was checked and what was written."""
-        tiers, target = self._means.tiers, task.target
+        tiers = self._means.tiers
         ref: Json | None = None
         size = 0 if done.written is None else done.written.bytes
         listing: Json | None = None
         if done.folder is not None:
             ref, size = await keep(done.folder, call.step, tiers)
-        elif done.written is not None and target.kind == "files":
-            ref = {"kind": "result_ref", "ref": target.uri, "form": "files", "path": str(target.path),
+        elif done.written is not None and target.kind != "postgres":
+            path = str(target.path) if target.kind == "files" else f"{target.uri}/"
+            ref = {"kind": "result_ref", "ref": target.uri, "form": "files", "path": path,
                    "format": target.form, "rows": done.rows}  # fmt: skip
             if done.written.is_long:
                 listing = await keep_json([msgspec.to_builtins(file) for file in done.written.files], tiers)

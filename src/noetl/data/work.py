@@ -19,9 +19,9 @@ from noetl.data.session.jobs import is_classic
 from noetl.data.sinks import files
 from noetl.data.sinks.postgres import Filled
 from noetl.data.sinks.target import Target
-from noetl.data.sinks.written import Written, preview_of
+from noetl.data.sinks.written import FileWritten, Written, preview_of
 from noetl.data.sources import Frame
-from noetl.errors import NoetlError
+from noetl.errors import NoetlError, Unavailable
 from noetl.kernel.event import Json
 from noetl.tools.postgres.credential import Place
 
@@ -76,7 +76,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     written: Written | None = None
     plan: str | None = None
     folder: Path | None = None
-    """Where the files are that become payloads of ours."""
+    """Where the files are that become payloads of ours, or objects of a bucket."""
+    files: tuple[FileWritten, ...] = ()
 
 
 def run(session: SparkSession, task: Task) -> Done:
@@ -117,10 +118,12 @@ def _write(counting: Counting, task: Task) -> Done:
             return _to_postgres(counting, task)
         case "files":
             return _to_files(counting, task)
-    folder = task.folder / "result"
-    files.write(counting.frame, task.target, folder)
+    folder, target = task.folder / "result", task.target
+    found = files.write(counting.frame, target, folder)
     _check(counting)
-    return Done(folder=folder, preview=preview_of(folder, "parquet", {}))
+    _complete(found, counting)
+    preview = preview_of(folder, target.form, target.options)  # type: ignore[arg-type]  # a form of files
+    return Done(folder=folder, files=tuple(found), preview=preview)
 
 
 def _to_files(counting: Counting, task: Task) -> Done:
@@ -129,6 +132,7 @@ def _to_files(counting: Counting, task: Task) -> Done:
     try:
         found = files.write(counting.frame, target, staging)
         _check(counting)
+        _complete(found, counting)
         preview = preview_of(staging, target.form, target.options)  # type: ignore[arg-type]  # a form of files
         files.commit(target)
     finally:
@@ -155,6 +159,16 @@ def _check(counting: Counting) -> None:
     said = counting.said()
     if any(one["on_fail"] == "fail" and one["failed"] for one in said):
         raise ExpectationFailed(said)
+
+
+def _complete(found: list[FileWritten], counting: Counting) -> None:
+    """Executors of other machines have disks of their own: what they write there, nobody here can see."""
+    rows = [file.rows for file in found]
+    if None not in rows and sum(row or 0 for row in rows) != counting.rows:
+        raise Unavailable(
+            f"Spark has written {counting.rows} rows, and {sum(row or 0 for row in rows)} of them are on this disk",
+            hint="executors must see the directories of this process: use a disk that all of them share",
+        )
 
 
 def _nothing(target: Target) -> Written:

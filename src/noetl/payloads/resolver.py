@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from noetl.errors import InvalidInput
+from noetl.ports.objects import ObjectStore
 
-__all__ = ["NOBODY", "Caller", "Entry", "Resolver", "Scheme", "TooLarge", "Written", "cannot", "scheme_of"]
+__all__ = ["NOBODY", "Caller", "Entry", "Resolver", "Scheme", "Stores", "TooLarge", "Written", "cannot", "scheme_of"]
 
 
 class TooLarge(InvalidInput):
@@ -83,6 +84,15 @@ class Scheme(Protocol):
         ...
 
 
+@runtime_checkable
+class Stores(Protocol):
+    """A scheme whose addresses are those of objects in stores."""
+
+    async def store(self, uri: str, caller: Caller) -> tuple[ObjectStore, str]:
+        """The store that an address leads into, and the key that it has there. Raises as a scheme does."""
+        ...
+
+
 class Resolver:
     """The registry of schemes. Each is made when the first address of it is asked for."""
 
@@ -106,6 +116,13 @@ class Resolver:
     async def write(self, uri: str, data: bytes, caller: Caller = NOBODY, *, overwrite: bool) -> Written:
         """Put bytes at an address, all of them or none."""
         return await self._of(uri).write(uri, data, caller, overwrite=overwrite)
+
+    async def store(self, uri: str, caller: Caller = NOBODY) -> tuple[ObjectStore, str]:
+        """The store that an address leads into, for those who write more than one object, and the key there."""
+        scheme = self._of(uri)
+        if not isinstance(scheme, Stores):
+            raise cannot(uri, "used as a store of objects")
+        return await scheme.store(uri, caller)
 
     def list(self, uri: str, caller: Caller = NOBODY) -> AsyncGenerator[Entry, None]:
         """The objects whose address begins with this one, in order."""

@@ -90,6 +90,10 @@ class Buckets:
         store = await self._store(place, caller)
         return Written(uri, await store.put(place.key, data, overwrite=overwrite))
 
+    async def store(self, uri: str, caller: Caller) -> tuple[ObjectStore, str]:
+        place = self._object(uri)
+        return await self._store(place, caller), place.key
+
     async def list(self, uri: str, caller: Caller) -> AsyncGenerator[Entry, None]:
         place = _split(uri)
         store = await self._store(place, caller)

@@ -71,10 +71,10 @@ class SparkSessions:
     ) -> SparkSession:
         """A session of your own on the process's Spark: temporary views and SQL settings are not seen by others.
 
-        `modules` are directories whose modules, or those of these names, the code of its jobs may import; `place` is the
-        installation that the `noetl` format reads, for sessions in which users ask for it. Raises SparkUnavailable if
-        Spark cannot run here, SettingsDiffer if it runs with settings that `conf` cannot share. A Spark that has died is
-        started again; a start that has failed is tried again.
+        `modules` are directories whose modules, or those of these names, the code of its jobs may import; `place` is
+        the installation that the `noetl` format reads, for sessions in which users ask for it. Raises SparkUnavailable
+        if Spark cannot run here, SettingsDiffer if it runs with settings that `conf` cannot share. A Spark that has
+        died is started again; a start that has failed is tried again.
         """
         opened = await asyncio.shield(asyncio.wrap_future(self._begin(conf)))
         if await asyncio.to_thread(opened.is_dead):

@@ -18,15 +18,16 @@ from noetl.tools.base import Call
 __all__ = ["FILE_FORMS", "Target", "target_of"]
 
 FILE_FORMS = ("parquet", "csv", "json", "orc")
+BUCKETS = ("s3", "gs", "gcs", "az", "azure", "abfs", "abfss")
 _KEYS = frozenset({"format", "mode", "partition_by", "resource", "path", "table", "key", "auth", "header", "delimiter",
                    "effect_table"})  # fmt: skip
 _KEY_CHARS = 16
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """`kept` are payloads of ours, `files` a directory, `postgres` a table."""
+    """`kept` are payloads of ours, `files` a directory, `objects` a prefix of a bucket, `postgres` a table."""
 
-    kind: Literal["kept", "files", "postgres"]
+    kind: Literal["kept", "files", "objects", "postgres"]
     form: str
     mode: str
     mark: str
@@ -90,6 +91,8 @@ def _files(said: Mapping[str, Any], common: dict[str, Any], call: Call, means: M
     if resource:
         dataset = means.dataset(str(resource))
         return Target(kind="files", path=dataset.path, uri=dataset.uri, **common)
+    if path and scheme_of(str(path)) in BUCKETS:
+        return Target(kind="objects", uri=_prefix(str(path)), auth=said.get("auth"), **common)
     if path:
         found = _directory(str(path), call.directory)
         return Target(kind="files", path=found, uri=found.as_uri(), **common)
@@ -105,12 +108,18 @@ def _directory(said: str, directory: Path) -> Path:
     if scheme_of(said) not in ("", "file"):
         raise InvalidInput(
             f"output.path: {scheme_of(said)}:// cannot be written by a spark task",
-            hint="write files, and put them there with an artifact task",
+            hint=f"use a directory, or one of {', '.join(BUCKETS)}",
         )
     path = (directory / said.removeprefix("file://")).resolve()
     if path == directory.resolve() or path in directory.resolve().parents:
         raise InvalidInput(f"output.path: {path} holds more than this output", hint="name a directory of its own")
     return path
+
+
+def _prefix(said: str) -> str:
+    if any(sign in said for sign in "*?["):
+        raise InvalidInput(f"output.path: '{said}' is a pattern", hint="name the prefix that the objects are to have")
+    return said.rstrip("/")
 
 
 def _names(value: Any) -> tuple[str, ...]:

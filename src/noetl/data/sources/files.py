@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from noetl.data.copies import Copies, copy_objects
 from noetl.data.sources.formats import READERS, is_native, schema_of
 from noetl.data.sources.reading import CHOICES, Frame, Reading, choices_of
 from noetl.data.sources.staging import stage
@@ -27,7 +27,7 @@ async def open_files(name: str, said: str | None, options: dict[str, Any], readi
     """The rows of files. `said` is their form, where their names do not say it."""
     choices = choices_of(options)
     try:
-        found = await _found(name, reading)
+        found, base = await _found(name, reading)
     except NotFound as problem:
         if choices["on_missing"] != "skip":
             raise
@@ -38,37 +38,17 @@ async def open_files(name: str, said: str | None, options: dict[str, Any], readi
         await in_thread(checking.add, path, form_of(path.name, said))
     if not checking.groups:
         return _nothing(options)
-    return checking.frame(_base(name, reading.call.directory))
+    return checking.frame(base)
 
 
-async def _found(name: str, reading: Reading) -> list[Path]:
-    match scheme_of(name):
-        case "":
-            return await in_thread(find_files, name, reading.call.directory)
-        case "file":
-            return await in_thread(find_files, unquote(urlsplit(name).path), reading.call.directory)
-    return await _copied(name, reading)
-
-
-async def _copied(uri: str, reading: Reading) -> list[Path]:
-    """Objects of a bucket, copied here: Spark itself has neither the credential nor the way."""
-    resolver, caller = reading.resolver, reading.caller()
-    uris = [uri]
-    if any(sign in uri for sign in "*?[") or uri.endswith("/"):
-        prefix = uri[: min((uri.index(sign) for sign in "*?[" if sign in uri), default=len(uri))]
-        pattern = f"{uri}*" if uri.endswith("/") else uri
-        uris = [entry.uri async for entry in resolver.list(prefix, caller) if fnmatchcase(entry.uri, pattern)]
-    if not uris:
-        raise NotFound(f"no object is at '{uri}'", hint="on_missing: skip allows for none")
-    folder = reading.place("objects")
-    paths = []
-    for number, one in enumerate(sorted(uris)):
-        path = folder / f"{number:06d}-{Path(urlsplit(one).path).name}"
-        with path.open("wb") as file:
-            async for piece in resolver.stream(one, caller):
-                await in_thread(file.write, piece)
-        paths.append(path)
-    return paths
+async def _found(name: str, reading: Reading) -> Copies:
+    """The files, and the directory below which `column=value` directories are columns."""
+    if scheme_of(name) not in ("", "file"):
+        return await copy_objects(name, reading.resolver, reading.caller(), reading.place("objects"))
+    directory = reading.call.directory
+    path = unquote(urlsplit(name).path) if scheme_of(name) == "file" else name
+    base = (directory / path).absolute()
+    return Copies(await in_thread(find_files, path, directory), base if base.is_dir() else None)
 
 
 class _Checking:
@@ -122,12 +102,6 @@ class _Checking:
             return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
         return made
-
-
-def _base(name: str, directory: Path) -> Path | None:
-    """The directory below which `column=value` directories are columns."""
-    path = directory / unquote(urlsplit(name).path if scheme_of(name) == "file" else name)
-    return path.absolute() if scheme_of(name) in ("", "file") and path.is_dir() else None
 
 
 def _nothing(options: dict[str, Any]) -> Frame:

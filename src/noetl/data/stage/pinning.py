@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from noetl.data.copies import copy_objects
 from noetl.data.frame.output import claimed_table
 from noetl.data.frame.protocol import Pinned, StagePlan
 from noetl.data.stage.files import (
@@ -304,26 +305,8 @@ class _Pinning:
                 return await in_thread(find_files, unquote(urlsplit(name).path), self._directory)
             case "noetl":
                 return await self._resolver.read(name, limit=_WHOLE_BYTES * 128)
-        return await self._copied(name)
-
-    async def _copied(self, uri: str) -> list[Path]:
-        from fnmatch import fnmatchcase
-
         caller = Caller(directory=self._directory, scratch=self._folder)
-        uris = [uri]
-        if any(sign in uri for sign in "*?["):
-            prefix = uri[: min(uri.index(sign) for sign in "*?[" if sign in uri)]
-            uris = [entry.uri async for entry in self._resolver.list(prefix, caller) if fnmatchcase(entry.uri, uri)]
-        if not uris:
-            raise NotFound(f"no object is at '{uri}'", hint="on_missing: skip allows for none")
-        paths = []
-        for number, one in enumerate(sorted(uris)):
-            path = self._folder / f"{number:06d}-{Path(urlsplit(one).path).name}"
-            with path.open("wb") as file:
-                async for piece in self._resolver.stream(one, caller):
-                    await in_thread(file.write, piece)
-            paths.append(path)
-        return paths
+        return (await copy_objects(name, self._resolver, caller, self._folder)).paths
 
     async def _add_file(
         self, path: Path, form: FileForm, options: Json, sources: list[Source], first: pa.Schema | None

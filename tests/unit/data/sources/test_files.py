@@ -53,7 +53,7 @@ async def test_what_an_address_names_is_copied_with_the_credential_of_the_task(
     tmp_path: Path, uri: str, names: list[str]
 ) -> None:
     bucket = _Bucket()
-    found = await _found(uri, reading(tmp_path, bucket))
+    found, _ = await _found(uri, reading(tmp_path, bucket))
     assert [path.name for path in found] == names
     assert all(path.read_bytes() == OBJECTS[f"s3://b/in/{path.name[7:]}"] for path in found)
     assert bucket.auth == {"key": "k"}

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from noetl.data.sinks.kept import reference_of
 from noetl.kernel.event import Json
-from noetl.payloads.tables import TableValue
+from noetl.payloads import formats
+from noetl.payloads.tables import TableValue, stored_table
 from noetl.runtime.driver import Origin
 from noetl.runtime.tooling import registry_of
 from noetl.settings import Spark
@@ -292,6 +294,23 @@ class TestReading:
                 assert result["preview"] == [{"n": 10, "s": 55}]
             error = await desk.error(inputs={"t": {"http": {"url": f"{server.url}/bad"}}}, sql="SELECT 1 AS a")
             assert error["kind"] == "server_error"
+
+    async def test_values_that_are_stored_as_json_or_as_tables(self, desk: Desk) -> None:
+        assert desk.registry.resolver is not None
+        mixed = [{"id": 1}, {"id": 2.5, "more": "x"}]
+        written = await desk.registry.resolver.write(
+            "noetl://default/default/payloads", msgspec.json.encode(mixed), overwrite=False
+        )
+        result = await desk.result(inputs={"t": written.uri}, sql="SELECT sum(id) AS s, max(more) AS m FROM t")
+        assert result["preview"] == [{"s": 3.5, "m": "x"}]
+        tiers = desk.plant.embedded.tiers
+        for value in (ORDERS, {"columns": ["id"], "rows": [[1], [2]]}, [1, "a"]):
+            table = stored_table(value)
+            pieces = formats.json_pieces(value) if table is None else formats.feather_pieces(table)
+            media = formats.MEDIA_TYPES["zstd" if table is None else "feather"]
+            ref = reference_of(await tiers.store(b"".join(pieces), media_type=media))
+            found = await desk.result(inputs={"t": ref}, sql="SELECT count(*) AS n FROM t")
+            assert found["preview"] == [{"n": 10 if value is ORDERS else 2}]
 
     async def test_a_query_in_duckdb(self, desk: Desk) -> None:
         query = "CREATE TABLE t AS SELECT range AS a FROM range(5)"

@@ -27,7 +27,7 @@ from noetl.payloads.mapped import follow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Rows", "TableValue", "is_native", "pack", "stored_table", "unpack", "value_in"]
+__all__ = ["Rows", "TableValue", "holds_rows", "is_native", "pack", "stored_table", "unpack", "value_in"]
 
 _KEYS = ("columns", "rows", "row_count")
 _MARK = b"noetl.table"
@@ -150,6 +150,11 @@ def value_in(table: pa.Table) -> Any:
 def is_native(schema: pa.Schema) -> bool:
     """Whether a stored table is the result itself, and not how some other value was stored."""
     return (schema.metadata or {}).get(_MARK) == _NATIVE
+
+
+def holds_rows(schema: pa.Schema) -> bool:
+    """Whether a table that was stored is the rows of a value, and not several tables packed into one."""
+    return (schema.metadata or {}).get(_MARK) in (None, _NATIVE)
 
 
 def _with_metadata(table: pa.Table, ours: dict[bytes, bytes]) -> pa.Table:

@@ -18,6 +18,7 @@ import msgspec
 
 from noetl.errors import Corruption, InvalidInput, NotFound
 from noetl.kernel.event import PayloadRef
+from noetl.kernel.names import PayloadName
 from noetl.observe import metrics
 from noetl.payloads.blocking import closing, in_thread, regroup, storage_errors
 from noetl.payloads.caches import Caches, Level, say_once
@@ -232,6 +233,10 @@ class PayloadTiers(Tiers):
     def __init__(self, store: PayloadStore, caches: Caches) -> None:
         super().__init__(store, caches)
         self._payloads = store
+
+    async def ref_of(self, name: PayloadName) -> PayloadRef:
+        """The reference behind a name. Raises NotFound."""
+        return await self._payloads.ref_of(name)
 
     def of_tenant(self, tenant: str) -> PayloadTiers:
         """The payloads of another tenant, with the same caches."""

@@ -12,9 +12,9 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from noetl.data.frame.output import table_in
 from noetl.data.sources.reading import Frame, Reading, mapping_of
-from noetl.data.sources.results import frame_of_tables
+from noetl.data.sources.spooling import Spool
+from noetl.data.sources.staging import frame_of
 from noetl.errors import InvalidInput
 from noetl.payloads.blocking import in_thread
 from noetl.tools.values import Refused
@@ -22,7 +22,6 @@ from noetl.tools.values import Refused
 __all__ = ["open_http", "value_at"]
 
 _MOST_PAGES = 100_000
-_ROWS_AT_ONCE = 50_000
 _OURS = ("data_path", "next", "cursor", "page", "max_pages", "auth")
 
 
@@ -33,15 +32,10 @@ async def open_http(said: Any, reading: Reading) -> Frame:
     if len(ways) > 1:
         raise InvalidInput(f"http has {' and '.join(ways)}", hint="pages follow each other in one way; keep one")
     pages = _Pages(options, reading)
-    tables, rows = [], []
+    spool = Spool(reading.place("http"))
     while (found := await pages.next()) is not None:
-        rows += found
-        if len(rows) >= _ROWS_AT_ONCE:
-            tables.append(await in_thread(table_in, rows))
-            rows = []
-    if rows or not tables:
-        tables.append(await in_thread(table_in, rows))
-    return await frame_of_tables(tables, reading)
+        await in_thread(spool.add, found)
+    return frame_of(await in_thread(spool.end))
 
 
 class _Pages:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import mmap
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from noetl.data.frame.output import table_in, without_lineage
+from noetl.data.frame.output import without_lineage
 from noetl.data.sources.files import open_files
 from noetl.data.sources.reading import Frame, Reading
-from noetl.data.sources.staging import parquet_frame, stage, struct_of
+from noetl.data.sources.spooling import Spool
+from noetl.data.sources.staging import frame_of, stage
 from noetl.data.stage.files import Opened
 from noetl.data.stage.pinning import payload_ref_of
-from noetl.data.stage.slices import SCALARS
 from noetl.errors import InvalidInput
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.lazy import LazyMapping, LazySequence, plain
-from noetl.kernel.names import ResourceName, parse
+from noetl.kernel.names import PayloadName, ResourceName, parse
+from noetl.payloads import formats
 from noetl.payloads.blocking import in_thread
-from noetl.payloads.formats import MEDIA_TYPES
-from noetl.payloads.tables import Rows, TableValue
+from noetl.payloads.tables import Rows, TableValue, holds_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
-__all__ = ["frame_of_tables", "open_ref", "open_rows"]
+__all__ = ["open_ref", "open_rows"]
 
 _MOST_BYTES = 1 << 30
+_PIECE = 1 << 20
 
 
 async def open_rows(said: Any, reading: Reading) -> Frame:
@@ -36,28 +37,30 @@ async def open_rows(said: Any, reading: Reading) -> Frame:
     if isinstance(said, TableValue) and not said.native:
         said = said.plain()
     if isinstance(said, TableValue | Rows):
-        return await frame_of_tables([said.arrow], reading)
-    if isinstance(said, LazySequence | LazyMapping):
+        return await _of_table(said.arrow, reading)
+    if isinstance(said, LazyMapping):
         said = plain(said)
     if isinstance(said, Mapping) and "rows" in said:
         said = said["rows"]
-    if not isinstance(said, list | tuple):
+    if not isinstance(said, list | tuple | LazySequence):
         raise InvalidInput("it is neither a table nor a list of rows", hint="give rows: [{id: 1}, {id: 2}]")
-    rows = [row if isinstance(row, Mapping) else {SCALARS: row} for row in said]
-    return await frame_of_tables([await in_thread(table_in, rows)], reading)
+    return await _of_items(said, reading)
 
 
-async def frame_of_tables(tables: Sequence[pa.Table], reading: Reading) -> Frame:
-    """Tables that are in memory already."""
-    folder = reading.place("rows")
-    groups: dict[Any, list[Any]] = {}
-    for number, table in enumerate(tables):
-        path = folder / f"{number:06d}.parquet"
-        opened = Opened(table.schema, iter(table.to_batches()))
-        if table.num_columns:
-            await in_thread(stage, opened, path)
-            groups.setdefault(table.schema.remove_metadata(), []).append(path)
-    return _frame(groups)
+async def _of_table(table: pa.Table, reading: Reading) -> Frame:
+    """One that is in memory already."""
+    if not table.num_columns:
+        return frame_of({})
+    path = reading.place("rows") / "000000.parquet"
+    await in_thread(stage, Opened(table.schema, iter(table.to_batches())), path)
+    return frame_of({table.schema.remove_metadata(): [path]})
+
+
+async def _of_items(items: Iterable[Any], reading: Reading) -> Frame:
+    """Rows one after the other, of which some at a time are in memory."""
+    spool = Spool(reading.place("rows"))
+    await in_thread(spool.add, items)
+    return frame_of(await in_thread(spool.end))
 
 
 async def open_ref(said: Any, reading: Reading) -> Frame:
@@ -73,11 +76,18 @@ async def open_ref(said: Any, reading: Reading) -> Frame:
         listed = await reading.means.results.value(ref)
         outputs = [frame["output"] for frame in listed["frames"] if frame.get("output")]
         return await _of_refs([msgspec.convert(output, PayloadRef) for output in outputs], reading)
-    if ref.media_type == MEDIA_TYPES["feather"]:
-        value = await reading.means.results.value(ref)
-        if not (isinstance(value, TableValue) and value.native):
-            return await open_rows(value, reading)
-        return await _of_refs([ref], reading)
+    return await _of_stored(ref, reading)
+
+
+async def _of_stored(ref: PayloadRef, reading: Reading) -> Frame:
+    """A result or a payload as it is stored. Only one that is neither a table nor a list is read whole."""
+    content = await reading.means.tiers.mapped(ref)
+    match formats.sniff(bytes(content[:8])):
+        case "feather" | "stream":
+            if await in_thread(_holds_rows, content):
+                return await _of_refs([ref], reading)
+        case "json" | "zstd" if await in_thread(_is_array, content):
+            return await _of_items(formats.json_items(_pieces(content)), reading)
     return await open_rows(await reading.means.results.value(ref), reading)
 
 
@@ -85,14 +95,31 @@ async def _of_address(uri: str, reading: Reading) -> Frame:
     name = parse(uri)
     if isinstance(name, ResourceName):
         return await open_files(str(reading.means.dataset(uri).path), None, {}, reading)
+    if isinstance(name, PayloadName) and name.tenant == reading.means.tenant:
+        return await _of_stored(await reading.means.tiers.ref_of(name), reading)
     value = await reading.resolver.read(uri, reading.caller(), limit=_MOST_BYTES)
-    if isinstance(value, bytes):
-        from noetl.payloads import formats
-
-        return await frame_of_tables([await in_thread(formats.table_in, value)], reading)
     if isinstance(value, Mapping) and isinstance(value.get("ref"), Mapping):
         return await open_ref(value["ref"], reading)
     return await open_rows(value, reading)
+
+
+def _pieces(content: mmap.mmap | bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]
+
+
+def _is_array(content: mmap.mmap | bytes) -> bool:
+    """Whether JSON, with zstd or without, is a list."""
+    try:
+        next(formats.json_items(_pieces(content)), None)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _holds_rows(content: mmap.mmap | bytes) -> bool:
+    first = next(formats.batches_in(content), None)
+    return first is not None and holds_rows(first.schema)
 
 
 async def _of_refs(refs: Sequence[PayloadRef], reading: Reading) -> Frame:
@@ -112,7 +139,7 @@ async def _of_refs(refs: Sequence[PayloadRef], reading: Reading) -> Frame:
         finally:
             await spool.close()
         groups.setdefault(schema.remove_metadata(), []).append(path)
-    return _frame(groups)
+    return frame_of(groups)
 
 
 class _Spool:
@@ -153,17 +180,3 @@ def _own(first: Any, rest: Iterator[Any] | _Spool) -> Iterator[Any]:
     yield from without_lineage(_table(first)).to_batches()
     for batch in rest:
         yield from without_lineage(_table(batch)).to_batches()
-
-
-def _frame(groups: dict[Any, list[Any]]) -> Frame:
-    def frame(session: SparkSession) -> Any:
-        if not groups:
-            from pyspark.sql.types import StructType
-
-            return session.createDataFrame([], StructType([]))
-        if len(groups) == 1:
-            ((schema, paths),) = groups.items()
-            return session.read.schema(struct_of(schema)).parquet(*map(str, paths))
-        return parquet_frame(session, groups.values())
-
-    return frame

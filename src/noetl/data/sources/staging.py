@@ -7,6 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noetl.data.sources.reading import Frame
 from noetl.data.stage.files import Opened
 from noetl.errors import InvalidInput
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["fitting", "parquet_frame", "stage", "struct_of"]
+__all__ = ["fitting", "frame_of", "parquet_frame", "stage", "struct_of"]
 
 
 def stage(opened: Opened, path: Path) -> None:
@@ -60,3 +61,19 @@ def parquet_frame(session: SparkSession, groups: Iterable[list[Path]], base: Pat
     reader = session.read if base is None else session.read.option("basePath", str(base))
     frames = [reader.parquet(*map(str, group)) for group in groups]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
+
+
+def frame_of(groups: dict[Any, list[Path]]) -> Frame:
+    """Parquet files by their columns, as a DataFrame; without any, one without columns and rows."""
+
+    def frame(session: SparkSession) -> DataFrame:
+        if not groups:
+            from pyspark.sql.types import StructType
+
+            return session.createDataFrame([], StructType([]))
+        if len(groups) == 1:
+            ((schema, paths),) = groups.items()
+            return session.read.schema(struct_of(schema)).parquet(*map(str, paths))
+        return parquet_frame(session, groups.values())
+
+    return frame

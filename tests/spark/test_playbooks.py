@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,15 @@ from noetl.kernel.names import parse as parse_name
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.tail import Stream
 from noetl.playbook.parse import parse
+from noetl.runtime.driver import Origin, Request
+from noetl.runtime.embedded.runner import open_runner
+from noetl.runtime.notices import Notice
 from noetl.settings import Spark
 from tests.docs.test_tools import fits, page_of
 from tests.e2e.cli import PROJECT_ROOT
+from tests.services.emulator import wait_for
 from tests.unit.runtime.plant import opened
-from tests.unit.runtime.workshop import book, step
+from tests.unit.runtime.workshop import as_text, book, step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,3 +97,52 @@ async def test_a_secret_in_a_row_that_fails_a_check_is_not_in_the_log(spark: Spa
         assert '"failed":2' in said
         assert '"examples":[{' in said, said[said.find("examples") :][:300]
         assert secret[:6] not in said
+
+
+async def test_two_playbooks_that_want_different_sessions_cannot_share_one(spark: SparkSession, tmp_path: Path) -> None:
+    document = book(step("a", tool={"kind": "spark", "sql": "SELECT 1 AS a"}))
+    document["executor"] = {**document.get("executor", {}), "spec": {"spark": {"spark.driver.memory": "3g"}}}
+    async with opened(tmp_path, SETTINGS) as plant:
+        refused = await plant.run(document)
+        document["executor"]["spec"]["spark"] = {"spark.sql.shuffle.partitions": 7}
+        shared = await plant.run(document)
+    assert (refused.status, shared.status) == ("FAILED", "COMPLETED")
+    assert refused.error is not None
+    assert refused.error["code"] == "SPARK_SETTINGS_DIFFER"
+    assert "has spark.driver.memory = 1g, which is fixed when it starts, and" in refused.error["message"]
+    assert "or run this playbook in a process of its own" in refused.error["message"]
+
+
+async def test_a_timeout_stops_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    code = (
+        "import time\n\ndef slow(batches):\n    time.sleep(60)\n    yield from batches\n\n"
+        "def main(spark):\n    return spark.range(2).mapInArrow(slow, 'id long')\n"
+    )
+    task = {"kind": "spark", "code": code, "output": {"path": "out"}, "spec": {"timeout": "2s"}}
+    begun = time.monotonic()
+    async with opened(tmp_path, SETTINGS) as plant:
+        finished = await plant.run(book(step("a", tool=task)))
+    assert time.monotonic() - begun < 30
+    assert finished.error is not None
+    assert finished.error["code"] == "TIMEOUT"
+    tracker = spark.sparkContext.statusTracker()
+    await asyncio.to_thread(wait_for, lambda: not tracker.getActiveStageIds(), "a stage goes on")
+    assert not (tmp_path / "out").exists()
+
+
+async def test_what_code_prints_is_heard_without_secrets(spark: SparkSession, tmp_path: Path) -> None:
+    heard: list[Notice] = []
+    code = "def main(spark, word):\n    print('from', 'main', word)\n    return None\n"
+    task = {"kind": "spark", "code": code, "input": {"word": "{{ keychain.pw.password }}"}}
+    entry = {"name": "pw", "kind": "credential", "credential": "shop"}
+    async with opened(tmp_path, SETTINGS) as plant:
+        await plant.credential("shop", "basic", username="me", password="a-very-long-secret-value")
+        async with open_runner(
+            plant.embedded, Origin(), directory=tmp_path, scratch=tmp_path / "s", slots=1, on_notice=heard.append
+        ) as runner:
+            started = await runner.start(Request(document=as_text(book(step("a", tool=task), keychain=[entry]))))
+            await runner.resume(started)
+            assert (await runner.wait(started)).status == "COMPLETED"
+    said = "".join(notice.text for notice in heard if notice.what == "log")
+    assert said.startswith("from main ")
+    assert "secret" not in said

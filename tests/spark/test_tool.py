@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather, orc
 
 from noetl.data.sinks.kept import reference_of
 from noetl.kernel.event import Json
@@ -221,6 +222,8 @@ class TestReading:
     async def test_files_of_every_form(self, desk: Desk) -> None:
         table = pa.Table.from_pylist(ORDERS)
         pq.write_table(table, desk.place / "a.parquet")
+        orc.write_table(table, str(desk.place / "a.orc"))
+        feather.write_feather(table, str(desk.place / "a.feather"))
         with pa.OSFile(str(desk.place / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
         lines = "".join(f"{row['id']},{row['region']},{row['cents']}\n" for row in ORDERS)
@@ -229,15 +232,16 @@ class TestReading:
         (desk.place / "a.jsonl").write_bytes(text)
         with pa.output_stream(str(desk.place / "b.jsonl.zst"), compression="zstd") as stream:
             stream.write(text)
-        for name in ("a.parquet", "a.arrow", "a.csv", "a.jsonl", "b.jsonl.zst"):
-            result = await desk.result(
-                inputs={"orders": {"path": name}},
-                sql="SELECT count(*) AS n, sum(cents) AS c, max(region) AS r FROM orders",
-            )
-            assert result["preview"] == [{"n": 10, "c": 550, "r": "s"}], name
         (desk.place / "a.txt").write_text("one\ntwo\n")
-        result = await desk.result(inputs={"lines": "a.txt"}, sql="SELECT max(line) AS m FROM lines")
-        assert result["preview"] == [{"m": "two"}]
+        names = ("a.parquet", "a.orc", "a.feather", "a.arrow", "a.csv", "a.jsonl", "b.jsonl.zst")
+        views = {name.replace(".", "_"): {"path": name} for name in names}
+        every = " UNION ALL ".join(f"SELECT '{view}' AS v, id, region, cents FROM {view}" for view in views)
+        result = await desk.result(
+            inputs={**views, "lines": "a.txt"},
+            sql=f"SELECT v, count(*) AS n, sum(cents) AS c, max(region) AS r, (SELECT max(line) FROM lines) AS m "
+            f"FROM ({every}) GROUP BY v ORDER BY v",
+        )
+        assert result["preview"] == [{"v": view, "n": 10, "c": 550, "r": "s", "m": "two"} for view in sorted(views)]
 
     async def test_nothing_other_columns_and_broken_files_fail_or_are_counted(self, desk: Desk) -> None:
         pq.write_table(pa.table({"a": [1]}), desk.place / "1.parquet")

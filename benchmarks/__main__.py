@@ -19,6 +19,7 @@ from benchmarks.running import hello, loop, steps
 from benchmarks.shm import shm
 from benchmarks.snapshot import snapshot_tail
 from benchmarks.spark_tool import spark_tool
+from benchmarks.stages import empty_stage, fan_out, small_frames, stage_memory
 from benchmarks.startup import help_
 
 # Each with what it must reach; speed is never asserted in tests, it is read here.
@@ -37,6 +38,10 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "pass_table": (pass_table, "<= 1.3"),
     "frames": (frames, ">= 0.3"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
+    "fan_out": (fan_out, "<= 1.25"),
+    "small_frames": (small_frames, "<= 4"),
+    "empty_stage": (empty_stage, "ours < 0.5 s"),
+    "stage_memory": (stage_memory, "<= 1.2"),
 }
 
 
@@ -68,6 +73,9 @@ def _print(found: Measurement, target: str) -> None:
         print(f"{'':<14} opening 500 MB takes {spread:.2f} times as long as opening 10 MB (wanted <= 2)")
     if allowed := found.detail.get("allowed"):
         print(f"{'':<14} 5 % and 0.3 s more than by hand come to a ratio of {allowed:.3f}")
+    for engine, seen in found.detail.get("engines", {}).items():
+        print(f"{'':<14} engine: {engine:<6} {seen['seconds']:.3f} s, {seen['cpu']:.2f} s of CPU", end="")
+        print(f"; ratio {seen['ratio']:.3f}, of CPU {seen['cpu_ratio']:.3f}" if "ratio" in seen else "")
     nested = found.detail.get("row_per_five_events")
     if nested:
         print(f"{'':<14} one row per five events: ratio {nested['ratio']:.3f} (wanted <= 0.1), "

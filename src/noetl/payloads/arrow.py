@@ -20,7 +20,7 @@ from noetl.payloads.shapes import Taken, put_together, take_apart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["rows_of", "table_of", "value_of"]
+__all__ = ["is_below", "rows_of", "table_of", "value_of"]
 
 _SHAPE_KEY = b"noetl"
 
@@ -70,6 +70,15 @@ def value_of(table: pa.Table) -> Any:
     """What `table_of` was given, or the rows where it was given a table."""
     said = (table.schema.metadata or {}).get(_SHAPE_KEY)
     return rows_of(table) if said is None else put_together(said, table.schema.names, rows_of(table))
+
+
+def is_below(table: pa.Table, size: int) -> bool:
+    """Whether a table takes less memory than so many bytes.
+
+    What its buffers are together is known at once. Only of one that is cut from larger buffers the rows are measured:
+    pyarrow lets other threads run meanwhile, and where there are many that takes longer than the rest of a small frame.
+    """
+    return table.get_total_buffer_size() < size or table.nbytes < size
 
 
 # --- Tables of other libraries ----------------------------------------------------------------------------

@@ -27,6 +27,7 @@ __all__ = [
     "Format",
     "batches_in",
     "batches_of_stream",
+    "feather_bytes",
     "feather_pieces",
     "json_items",
     "json_of",
@@ -85,6 +86,19 @@ def feather_pieces(table: pa.Table) -> Iterator[bytes]:
             writer.write_batch(batch)
             yield from sink.drain()
     yield from sink.drain()
+
+
+def feather_bytes(table: pa.Table) -> bytes:
+    """The same file of a table that is small."""
+    import pyarrow as pa
+
+    table = table.unify_dictionaries()
+    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        for batch in _batches(table):
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
 
 
 def stream_pieces(

@@ -6,6 +6,8 @@ without renaming anything. A store that accepted more than the others would hide
 
 from __future__ import annotations
 
+import re
+
 from noetl.errors import InvalidInput, InvalidName
 
 __all__ = ["MAX_KEY_BYTES", "MAX_SEGMENT_BYTES", "RESERVED_SEGMENT", "check_key", "check_prefix", "check_range"]
@@ -14,6 +16,7 @@ MAX_KEY_BYTES = 1024  # the limit of S3, the smallest of the stores
 MAX_SEGMENT_BYTES = 255  # the limit of a name on ext4, XFS, APFS and NTFS
 RESERVED_SEGMENT = ".tmp"  # where a filesystem keeps its unfinished writes
 _SHOWN = 80
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
 
 
 def check_key(key: str) -> str:
@@ -48,7 +51,7 @@ def _check_text(key: str) -> None:
         raise _invalid(key, "has a lone surrogate") from None
     if len(encoded) > MAX_KEY_BYTES:
         raise _invalid(key, f"has {len(encoded)} bytes, at most {MAX_KEY_BYTES} are allowed")
-    if any(character < " " or character == "\x7f" for character in key):
+    if _CONTROL.search(key) is not None:
         raise _invalid(key, "has a NUL or another control character")
 
 

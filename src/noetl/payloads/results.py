@@ -19,9 +19,10 @@ from noetl.kernel import canonical
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.lazy import LazyMapping
 from noetl.kernel.names import Home, ResultCoordinates
+from noetl.payloads.arrow import is_below
 from noetl.payloads.blocking import closing, in_thread, made_ahead, watched
 from noetl.payloads.routes import routed
-from noetl.payloads.sidecar import write_sidecar
+from noetl.payloads.sidecar import put_with_sidecar, write_sidecar
 from noetl.payloads.store import PayloadStore
 from noetl.payloads.tiers import Tiers
 from noetl.ports.objects import ObjectStore
@@ -76,7 +77,7 @@ class ResultStore:
         """Store a result; where it is. `encoded` is its canonical JSON, if somebody has made that already."""
         content = await in_thread(_content_of, value, encoded)
         ref = await self._write(coordinates, content, _key(coordinates, home, route), replacing)
-        if content.table is None or not isinstance(value, LazyMapping) or content.table.nbytes < _WORTH_SHARING:
+        if content.table is None or not isinstance(value, LazyMapping) or is_below(content.table, _WORTH_SHARING):
             return ref
         return await self._tiers.share(ref, content.table)
 
@@ -112,28 +113,29 @@ class ResultStore:
     async def _write(
         self, coordinates: ResultCoordinates, content: _Content, key: str, replacing: Replacing | None
     ) -> PayloadRef:
-        created, digest = await self._put(key, content)
+        uri = coordinates.logical_uri()
+        if content.digest is not None:
+            assert isinstance(content.body, bytes)
+            ref = content.ref(uri, key, content.digest)
+            if await put_with_sidecar(self._objects, key, content.body, ref, encoding="zstd"):
+                return ref
+            created, digest = False, content.digest
+        else:
+            created, digest = await self._put(key, content)
         if not created and digest != await self._stored(key):
             if replacing is not None:
                 await replacing()
             _, digest = await self._put(key, content, overwrite=True)
-        ref = PayloadRef(
-            uri=coordinates.logical_uri(),
-            sha256=digest.sha256,
-            media_type=content.media_type,
-            bytes=digest.size,
-            rows=None if content.table is None else content.table.num_rows,
-            schema_digest=content.schema_digest,
-            key=key,
-        )
+        ref = content.ref(uri, key, digest)
         await write_sidecar(self._objects, key, ref, encoding="zstd", overwrite=not created)
         return ref
 
     async def _put(self, key: str, content: _Content, *, overwrite: bool = False) -> tuple[bool, _Digest]:
+        if content.digest is not None:
+            assert isinstance(content.body, bytes)
+            return await self._objects.put(key, content.body, overwrite=overwrite), content.digest
+        assert not isinstance(content.body, bytes)
         digest = _Digest()
-        if isinstance(content.body, bytes):
-            await in_thread(digest.add, content.body)
-            return await self._objects.put(key, content.body, overwrite=overwrite), digest
         created = await self._objects.put(key, digest.of(content.body()), overwrite=overwrite)
         if not created:  # nobody may have looked at all the pieces
             digest = await _digest_of(content.body())
@@ -175,7 +177,7 @@ class ResultStore:
 
 
 class _Content:
-    """What is to be written: bytes that are at hand, or pieces that are made when they are asked for."""
+    """What is to be written: bytes that are at hand, with their digest, or pieces that are made when asked for."""
 
     def __init__(
         self,
@@ -188,6 +190,22 @@ class _Content:
         self.body = body
         self.table = table
         self.schema_digest = schema_digest
+        self.digest: _Digest | None = None
+        if isinstance(body, bytes):
+            self.digest = _Digest()
+            self.digest.add(body)
+
+    def ref(self, uri: str, key: str, digest: _Digest) -> PayloadRef:
+        """What refers to it once it is stored."""
+        return PayloadRef(
+            uri=uri,
+            sha256=digest.sha256,
+            media_type=self.media_type,
+            bytes=digest.size,
+            rows=None if self.table is None else self.table.num_rows,
+            schema_digest=self.schema_digest,
+            key=key,
+        )
 
 
 class _Digest:
@@ -255,12 +273,12 @@ def _content_of(value: Any, encoded: bytes | None) -> _Content:
 
 
 def _content_of_table(table: pa.Table) -> _Content:
-    from noetl.payloads.formats import feather_pieces
+    from noetl.payloads.formats import feather_bytes, feather_pieces
     from noetl.payloads.schemas import schema_digest
 
     digest = schema_digest(table.schema)
-    if table.nbytes <= _AT_ONCE_BYTES:
-        return _Content(FEATHER, b"".join(feather_pieces(table)), table, digest)
+    if is_below(table, _AT_ONCE_BYTES):
+        return _Content(FEATHER, feather_bytes(table), table, digest)
     return _Content(FEATHER, lambda: made_ahead(feather_pieces(table)), table, digest)
 
 

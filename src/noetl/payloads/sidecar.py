@@ -15,13 +15,14 @@ from noetl.errors import NoetlError
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
-from noetl.ports.objects import ObjectStore
+from noetl.ports.objects import DescribingStore, ObjectStore
 
 __all__ = [
     "SUFFIX",
     "Sidecar",
     "is_sidecar",
     "object_of",
+    "put_with_sidecar",
     "read_sidecar",
     "remove_sidecar",
     "sidecar_key",
@@ -78,11 +79,29 @@ async def write_sidecar(
     objects: ObjectStore, key: str, ref: PayloadRef, *, encoding: str | None = None, overwrite: bool = False
 ) -> None:
     """Describe an object that has just been stored. What goes wrong is counted."""
-    content = msgspec.json.format(msgspec.json.encode(Sidecar.of(ref, encoding=encoding)), indent=1)
     try:
-        await objects.put(sidecar_key(key), content, overwrite=overwrite)
+        await objects.put(sidecar_key(key), _content(ref, encoding), overwrite=overwrite)
     except NoetlError:
         metrics.count("noetl_payload_sidecars_failed_total")
+
+
+async def put_with_sidecar(
+    objects: ObjectStore, key: str, data: bytes, ref: PayloadRef, *, encoding: str | None = None
+) -> bool:
+    """Store an object and describe it; False if its key was taken, and then nothing was written."""
+    if isinstance(objects, DescribingStore):
+        stored = await objects.put_described(key, data, sidecar_key(key), _content(ref, encoding))
+        if stored.created and not stored.described:
+            metrics.count("noetl_payload_sidecars_failed_total")
+        return stored.created
+    if not await objects.put(key, data):
+        return False
+    await write_sidecar(objects, key, ref, encoding=encoding)
+    return True
+
+
+def _content(ref: PayloadRef, encoding: str | None) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(Sidecar.of(ref, encoding=encoding)), indent=1)
 
 
 async def read_sidecar(objects: ObjectStore, key: str) -> Sidecar | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["ObjectInfo", "ObjectStore"]
+__all__ = ["DescribingStore", "ObjectInfo", "ObjectStore", "Stored"]
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,4 +54,25 @@ class ObjectStore(Protocol):
 
     async def signed_url(self, key: str, *, expires_in: timedelta) -> str:
         """An address that reads this one object until it expires. Raises Unavailable where a store cannot sign."""
+        ...
+
+
+class Stored(NamedTuple):
+    """What has come of an object and its description."""
+
+    created: bool
+    """Whether the object was written; False if its key was taken, and then neither was its description."""
+    described: bool
+
+
+@runtime_checkable
+class DescribingStore(Protocol):
+    """A store that writes a small object and its description at one go, where that is cheaper than one by one."""
+
+    async def put_described(self, key: str, data: bytes, beside: str, description: bytes) -> Stored:
+        """Write an object as `put` does, create-only, and then the description under the key `beside`.
+
+        The object is durable when this returns. The description may get lost, and a reader may find it damaged, if the
+        machine loses its power; that it cannot be written is no error.
+        """
         ...

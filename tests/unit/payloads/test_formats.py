@@ -18,6 +18,7 @@ from noetl.kernel import canonical
 from noetl.payloads.formats import (
     batches_in,
     batches_of_stream,
+    feather_bytes,
     feather_pieces,
     json_items,
     json_of,
@@ -101,6 +102,11 @@ class TestArrow:
         table = pa.table({"a": pa.chunked_array(chunks)})
         for pieces in (feather_pieces(table), stream_pieces(table)):
             assert table_in(joined(pieces)).to_pylist() == table.to_pylist()
+
+    def test_at_once_or_in_pieces_it_is_the_same_file(self) -> None:
+        chunks = [pa.array(words).dictionary_encode() for words in (["a", "b"], ["c"], ["b", None])]
+        for table in (TABLE, TABLE.slice(0, 0), pa.table({"a": pa.chunked_array(chunks)})):
+            assert feather_bytes(table) == joined(feather_pieces(table))
 
     def test_a_large_table_is_written_in_bounded_pieces(self) -> None:
         noise = random.Random(7).randbytes(32 << 20)

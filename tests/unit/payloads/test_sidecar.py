@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from noetl.adapters.memory.objects import MemoryObjectStore
+from noetl.adapters.objects.filesystem import FilesystemObjectStore
 from noetl.errors import Unavailable
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.time import is_canonical_time
@@ -16,6 +18,7 @@ from noetl.observe.prometheus import PrometheusRecorder
 from noetl.payloads.sidecar import (
     is_sidecar,
     object_of,
+    put_with_sidecar,
     read_sidecar,
     remove_sidecar,
     sidecar_key,
@@ -70,6 +73,20 @@ async def test_the_first_one_stays_unless_its_object_was_replaced() -> None:
     assert (await read_sidecar(objects, "a")).media_type == "text/csv"  # type: ignore[union-attr]
     await write_sidecar(objects, "a", other, overwrite=True)
     assert (await read_sidecar(objects, "a")).media_type == "text/plain"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_an_object_and_its_sidecar_are_stored_together(
+    kind: str, tmp_path: Path, recorder: PrometheusRecorder
+) -> None:
+    objects = MemoryObjectStore() if kind == "memory" else await FilesystemObjectStore.open(tmp_path)
+    assert await put_with_sidecar(objects, "a", b"abc", REF)
+    assert (await read_sidecar(objects, "a")).media_type == "text/csv"  # type: ignore[union-attr]
+    assert not await put_with_sidecar(objects, "a", b"xyz", REF)
+    assert await objects.get("a") == b"abc"
+    assert FAILED not in recorder.text()
+    assert await put_with_sidecar(objects, "n" * 250, b"abc", REF)
+    assert FAILED in recorder.text()
 
 
 def test_its_key_is_told_apart() -> None:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -59,6 +59,15 @@ class Draft:
                 prune(target.parent, self._root)
                 raise
 
+    def publish_beside(self, target: Path) -> bool:
+        """Give it a name in a folder that is there, unless that is taken; whether anything has this name now.
+
+        Nothing is synced: it may be lost, or damaged, with the power.
+        """
+        with storage_errors(target), suppress(FileExistsError):
+            os.link(self._path, target)
+        return True
+
     def discard(self) -> None:
         """Leave nothing behind. What cannot be removed now is removed by a later sweep."""
         if self._fd < 0:
@@ -85,34 +94,35 @@ class Draft:
         return os.fstat(self._fd).st_nlink > 0
 
     def _place(self, target: Path, *, overwrite: bool) -> bool:
+        made: list[Path] = []
         try:
             for _ in range(PUBLISH_ATTEMPTS):
                 with suppress(FileNotFoundError):  # no folder yet, or a delete has just removed it as empty
-                    return self._replace(target) if overwrite else self._link(target)
+                    return self._replace(target, made) if overwrite else self._link(target, made)
                 with suppress(FileNotFoundError):
-                    _make_directory(target.parent)
+                    made = _make_all(target.parent) or made
         except NotADirectoryError:
             raise _nesting(target, "lies inside another object") from None
         raise Unavailable(f"'{target}' could not be written: its draft or its folder is removed again and again")
 
-    def _link(self, target: Path) -> bool:
+    def _link(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)
         try:
             os.link(self._path, target)
         except FileExistsError:
             sync_directory(target.parent)  # the winner may not have come that far, and "taken" must mean durable
             return False
-        _sync_or_undo(target, None)
+        _sync_or_undo(target, None, made)
         return True
 
-    def _replace(self, target: Path) -> bool:
+    def _replace(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)
         previous = self._path.with_name(self._path.name + _UNDO_SUFFIX)
         with suppress(FileNotFoundError):
             os.link(target, previous)
         try:
             self._path.replace(target)
-            _sync_or_undo(target, previous)
+            _sync_or_undo(target, previous, made)
         finally:
             previous.unlink(missing_ok=True)
         return True
@@ -187,10 +197,17 @@ def _is_abandoned(path: Path) -> bool:
         os.close(fd)
 
 
-def _sync_or_undo(target: Path, previous: Path | None) -> None:
-    """Make the new name durable, or give it back what it named before."""
+def _sync_or_undo(target: Path, previous: Path | None, made: Sequence[Path]) -> None:
+    """Make the new name durable, with the folders that were created for it, or give it back what it named before.
+
+    Only the creator of a folder syncs its parent. On journaling filesystems a sync of the new folder by anybody else
+    also commits its creation, so nobody who publishes into it can be ahead of its name. The name of the object is
+    synced first: there that commits the folders too, and the other syncs find nothing left to do.
+    """
     try:
         sync_directory(target.parent)
+        for folder in made:
+            sync_directory(folder.parent)
     except OSError:
         with suppress(OSError):
             if previous is not None and previous.exists():
@@ -198,17 +215,6 @@ def _sync_or_undo(target: Path, previous: Path | None) -> None:
             else:
                 target.unlink()
         raise
-
-
-def _make_directory(directory: Path) -> None:
-    """Create a folder durably, with those above it.
-
-    Only the creator syncs the parent. On journaling filesystems a sync of the new folder by anybody else also
-    commits its creation, so nobody who publishes into it can be ahead of its name. All are created before the first is
-    synced: there the first sync commits all of them, and the others find nothing left to do.
-    """
-    for made in _make_all(directory):
-        sync_directory(made.parent)
 
 
 def _make_all(directory: Path) -> list[Path]:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from noetl.adapters.objects.drafts import Draft, is_object, prune, sweep, sync_directory
-from noetl.errors import InvalidInput, NotFound, Unavailable
+from noetl.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.payloads.blocking import in_thread, regroup, storage_errors
 from noetl.payloads.keys import RESERVED_SEGMENT, check_key, check_prefix, check_range
-from noetl.ports.objects import ObjectInfo
+from noetl.ports.objects import ObjectInfo, Stored
 
 __all__ = ["FilesystemObjectStore"]
 
@@ -45,11 +45,11 @@ class FilesystemObjectStore:
 
     async def put(self, key: str, data: bytes | AsyncIterable[bytes], *, overwrite: bool = False) -> bool:
         target = self._path(key)
-        if not overwrite and await in_thread(_is_taken, target):
-            return False
         draft = Draft(self._drafts, self._root)
         if isinstance(data, bytes):
             return await in_thread(_write_whole, draft, data, target, overwrite)
+        if not overwrite and await in_thread(_is_taken, target):
+            return False
         try:
             await in_thread(draft.open)
             async with aclosing(regroup(data)) as pieces:
@@ -58,6 +58,9 @@ class FilesystemObjectStore:
             return await in_thread(draft.publish, target, overwrite=overwrite)
         finally:
             await in_thread(draft.discard)
+
+    async def put_described(self, key: str, data: bytes, beside: str, description: bytes) -> Stored:
+        return await in_thread(self._put_described, self._path(key), data, beside, description)
 
     async def get(self, key: str, *, start: int = 0, length: int | None = None) -> bytes:
         check_range(start, length)
@@ -100,6 +103,19 @@ class FilesystemObjectStore:
         with storage_errors(self._root):
             self._root.mkdir(parents=True, exist_ok=True)
             sweep(self._drafts)
+
+    def _put_described(self, target: Path, data: bytes, beside: str, description: bytes) -> Stored:
+        if not _write_whole(Draft(self._drafts, self._root), data, target, overwrite=False):
+            return Stored(created=False, described=False)
+        draft = Draft(self._drafts, self._root)
+        try:
+            draft.open()
+            draft.write(description)
+            return Stored(created=True, described=draft.publish_beside(self._path(beside)))
+        except NoetlError:
+            return Stored(created=True, described=False)
+        finally:
+            draft.discard()
 
     def _remove(self, target: Path) -> bool:
         with storage_errors(target):
@@ -148,6 +164,8 @@ def _is_taken(target: Path) -> bool:
 
 
 def _write_whole(draft: Draft, data: bytes, target: Path, overwrite: bool) -> bool:
+    if not overwrite and _is_taken(target):
+        return False
     try:
         draft.open()
         draft.write(data)

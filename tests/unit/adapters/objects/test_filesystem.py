@@ -102,13 +102,13 @@ class TestDurability:
         await store.put(KEY, b"x", overwrite=overwrite)
         assert done == [("content", False), ("folder", True)]
 
-    async def test_new_folders_are_made_durable_from_the_top(
+    async def test_new_folders_are_made_durable_from_the_top_once_the_object_is(
         self, store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         synced: list[Path] = []
         monkeypatch.setattr(drafts, "sync_directory", synced.append)
         await store.put(KEY, b"x")
-        assert synced == [root, root / "a", root / "a" / "b"]
+        assert synced == [root / "a" / "b", root, root / "a"]
 
     async def test_short_writes_are_continued(
         self, store: FilesystemObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +127,43 @@ class TestDurability:
         assert folders(root) == [".tmp", "a"]
         await store.delete("a/other")
         assert folders(root) == [".tmp"]
+
+
+class TestDescriptions:
+    async def test_an_object_is_durable_and_its_description_beside_it_need_not_be(
+        self, store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[str] = []
+        sync = os.fsync
+
+        def note(fd: int) -> None:
+            synced.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "content")
+            sync(fd)
+
+        await store.put("a/b/other", b"x")
+        monkeypatch.setattr(os, "fsync", note)
+        assert await store.put_described(KEY, b"x", f"{KEY}.meta", b"{}") == (True, True)
+        assert synced == ["content", "folder"]
+        assert (await store.get(KEY), await store.get(f"{KEY}.meta")) == (b"x", b"{}")
+        assert files(root) == ["a/b/key", "a/b/key.meta", "a/b/other"]
+
+    async def test_where_the_key_is_taken_nothing_is_written(self, store: FilesystemObjectStore, root: Path) -> None:
+        await store.put(KEY, b"first")
+        assert await store.put_described(KEY, b"x", f"{KEY}.meta", b"{}") == (False, False)
+        assert await store.get(KEY) == b"first"
+        assert files(root) == ["a/b/key"]
+
+    async def test_a_description_that_is_there_stays(self, store: FilesystemObjectStore) -> None:
+        await store.put(f"{KEY}.meta", b"{}")
+        assert await store.put_described(KEY, b"x", f"{KEY}.meta", b"[]") == (True, True)
+        assert await store.get(f"{KEY}.meta") == b"{}"
+
+    @pytest.mark.parametrize("beside", ["n" * 300, "nowhere/key.meta"])
+    async def test_a_description_that_cannot_be_written_is_no_error(
+        self, store: FilesystemObjectStore, root: Path, beside: str
+    ) -> None:
+        assert await store.put_described(KEY, b"x", beside, b"{}") == (True, False)
+        assert files(root) == ["a/b/key"]
 
 
 class TestMissingRights:

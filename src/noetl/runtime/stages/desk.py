@@ -41,17 +41,20 @@ _MOST_DRAFTS = 384
 _TRIES = 6
 _PAUSE = 0.05
 _SECOND = 1_000_000
+_GATHER_SECONDS = 0.02
+"""How long outcomes are gathered for one append, where they come one after the other."""
 _OUTCOMES = ("ok", "error", "break", "skipped")
 
 
 class _Ask:
     """Something that a slot wants, and where it waits for the answer."""
 
-    __slots__ = ("decide", "future")
+    __slots__ = ("can_wait", "decide", "future")
 
-    def __init__(self, decide: Decide[Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, decide: Decide[Any], future: asyncio.Future[Any], can_wait: bool) -> None:
         self.decide = decide
         self.future = future
+        self.can_wait = can_wait
 
     def answer(self, answer: Answer[Any]) -> None:
         if not self.future.done():
@@ -94,6 +97,8 @@ class Desk:
         self._inbox: list[_Ask] = []
         self._parked: list[_Ask] = []
         self._moved = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._appended_at = 0.0
         self._tree = Merkle()
         self._version = 0
         self._first_event = 0
@@ -147,13 +152,18 @@ class Desk:
 
     # --- Asking
 
-    async def ask(self, decide: Decide[T], *, patience: float | None = None) -> T | None:
-        """What `decide` answers, once that is written; None if it was too early for longer than `patience` seconds."""
+    async def ask(self, decide: Decide[T], *, patience: float | None = None, can_wait: bool = False) -> T | None:
+        """What `decide` answers, once that is written; None if it was too early for longer than `patience` seconds.
+
+        Who `can_wait` has other things to do meanwhile, so that others may come and share the append.
+        """
         if self.lost.done():
             self.lost.result()
-        ask = _Ask(decide, asyncio.get_running_loop().create_future())
+        ask = _Ask(decide, asyncio.get_running_loop().create_future(), can_wait)
         self._inbox.append(ask)
         self._moved.set()
+        if self._is_urgent(ask):
+            self._hurry.set()
         try:
             async with asyncio.timeout(patience):
                 found: T = await ask.future
@@ -171,6 +181,7 @@ class Desk:
             await self._moved.wait()
             self._moved.clear()
             while self._inbox:
+                await self._gather()
                 asks, self._inbox = self._inbox, []
                 try:
                     await self._write(asks)
@@ -183,6 +194,20 @@ class Desk:
                 except Exception as error:  # nobody may be left waiting, whatever it was
                     self._lose(error, asks)
                     return
+
+    async def _gather(self) -> None:
+        """Let more outcomes come, if the last append was a moment ago and nobody waits for this one."""
+        left = self._appended_at + _GATHER_SECONDS - asyncio.get_running_loop().time()
+        if left <= 0 or any(map(self._is_urgent, self._inbox)):
+            return
+        self._hurry.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._hurry.wait()
+
+    def _is_urgent(self, ask: _Ask) -> bool:
+        """Whether somebody waits for it: the slot itself, or all slots, because each of their frames is here."""
+        return not ask.can_wait or len(self._inbox) >= self.table.running
 
     def close(self) -> None:
         """Answer nobody any more."""
@@ -267,6 +292,7 @@ class Desk:
             self._doubtful = None  # refused, so nothing was written
             raise
         self._doubtful = None
+        self._appended_at = asyncio.get_running_loop().time()
         for event in events:
             self._count(event)
         self.table.settle(turn, events)

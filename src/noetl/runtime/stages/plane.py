@@ -114,7 +114,7 @@ class KeptPlane:
             return lambda: _said(verdict, turn)
 
         try:
-            return await self._desk.ask(decide) or {}
+            return await self._desk.ask(decide, can_wait=True) or {}
         except LeaseLost:
             frame = self._desk.table.find(outcome.frame_id)
             return {"terminal": frame.terminal} if frame is not None and frame.terminal else {"lost": True}

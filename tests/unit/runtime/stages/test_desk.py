@@ -15,6 +15,7 @@ from noetl.data.frame.protocol import FramePlane
 from noetl.errors import InvalidEvent, LeaseLost, StorageFull, Unavailable
 from noetl.kernel.event import Envelope
 from noetl.kernel.stamp import Batch
+from noetl.runtime.stages import desk
 from tests.contracts.frame_plane import commit, only
 from tests.scribe import START
 from tests.stagework import Stage, done, opening, plan_of
@@ -78,6 +79,37 @@ async def test_what_is_asked_during_an_append_shares_the_next(clock: VirtualCloc
         await asyncio.gather(*(plane.commit("w", (done(frame),)) for frame in frames))
     assert len(frames) > 16
     assert len(ledger.appends) == 3  # that it is kept, claims, commits
+
+
+async def test_outcomes_that_follow_each_other_share_an_append(
+    clock: VirtualClock, ledger: Unreliable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "_GATHER_SECONDS", 60.0)
+    stage = Stage(plan_of(slots=2), clock, slices=[1] * 16, ledger=ledger)
+    async with stage.kept() as plane:
+        frames = (await plane.claim(0, "w0", most=4)).frames
+        commits = []
+        for frame in frames:
+            assert len(ledger.appends) == 2  # that it is kept, the claim
+            commits.append(asyncio.create_task(plane.commit("w0", (done(frame),))))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*commits)  # nobody else has a frame: there is nothing to wait for
+        assert len(ledger.appends) == 3
+
+
+async def test_a_claim_does_not_wait_for_outcomes_to_gather(
+    clock: VirtualClock, ledger: Unreliable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "_GATHER_SECONDS", 60.0)
+    stage = Stage(plan_of(slots=2), clock, slices=[1] * 16, ledger=ledger)
+    async with stage.kept() as plane:
+        first, *_ = (await plane.claim(0, "w0", most=4)).frames
+        committing = asyncio.create_task(plane.commit("w0", (done(first),)))
+        await asyncio.sleep(0.001)
+        assert not committing.done()
+        assert (await plane.claim(1, "w1")).frames
+        await committing
+    assert len(ledger.appends) == 3
 
 
 async def test_an_append_that_landed_without_an_answer_is_found_in_the_log(

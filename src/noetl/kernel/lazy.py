@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from noetl.errors import InvalidInput
 
-__all__ = ["FEW", "LAZY", "MOST_DECODED", "Composite", "LazyMapping", "LazySequence", "composed", "plain"]
+__all__ = ["FEW", "LAZY", "MOST_DECODED", "Composite", "LazyMapping", "LazySequence", "composed", "is_lazy", "plain"]
 
 FEW = 16
 """Lists that are shorter are shown whole."""
@@ -131,7 +131,7 @@ def composed(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """The JSON value of anything that may be lazy. Raises InvalidInput rather than fill the memory with it."""
-    if not isinstance(value, LAZY):
+    if not is_lazy(value):
         return value
     if value.size > MOST_DECODED:
         raise InvalidInput(

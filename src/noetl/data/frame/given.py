@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.data.frame.output import claimed_rows, parents_of, without_lineage
 from noetl.kernel.event import Json
+from noetl.payloads.arrow import is_below
 from noetl.payloads.tables import Rows
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Given:
         if self.groups is not None:
             return sum(int(group.table.nbytes) for group in self.groups)
         return int(self._kept.nbytes)
+
+    def is_below(self, size: int) -> bool:
+        """Whether it surely is less than so many bytes in memory."""
+        return self.groups is None and is_below(self._kept, size)
 
     @property
     def table(self) -> pa.Table:

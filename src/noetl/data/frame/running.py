@@ -23,6 +23,7 @@ from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.lazy import LazyMapping, plain
 from noetl.payloads.blocking import in_thread
+from noetl.payloads.tables import TableValue
 
 __all__ = ["Body", "Ran", "Said", "run_frame"]
 
@@ -102,8 +103,15 @@ async def _run_whole(plan: StagePlan, frame: Frame, given: Given, body: Body) ->
             set=said.assigned,
             rest=rest_of(frame, count),
         ),
-        output=await in_thread(output_of_frame, plan, frame, said.result, parents),
+        output=await _output_of(plan, frame, said.result, parents, is_large=count > _MANY),
     )
+
+
+async def _output_of(plan: StagePlan, frame: Frame, result: Any, parents: Any, *, is_large: bool) -> Any:
+    """The output of a frame. What is small is made at once: a thread would take longer to begin."""
+    if not is_large and isinstance(result, TableValue) and result.native and result.arrow.num_rows <= _MANY:
+        return output_of_frame(plan, frame, result, parents)
+    return await in_thread(output_of_frame, plan, frame, result, parents)
 
 
 def _frame_error(said: Said, frame: Frame, given: Given, body: Body) -> Json:
@@ -120,6 +128,8 @@ def _frame_error(said: Said, frame: Frame, given: Given, body: Body) -> Json:
 
 def whole_part(plan: StagePlan, given: Given) -> Given:
     """What of a frame goes into one call of a body that takes it whole."""
+    if given.is_below(plan.policy.max_bytes):
+        return given
     return given.first(rows_within(plan.policy, given.count, given.size))
 
 

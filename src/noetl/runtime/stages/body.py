@@ -17,6 +17,7 @@ from noetl.data.frame.protocol import Frame, StagePlan
 from noetl.data.frame.running import Said
 from noetl.engine.decide import Suspension
 from noetl.engine.frames import FrameNames, Window, group_names
+from noetl.kernel.event import Json
 from noetl.kernel.names import FrameCoordinates
 from noetl.kernel.time import format_time
 from noetl.payloads.tables import Rows, TableValue
@@ -35,6 +36,7 @@ class StageBody:
     def __init__(self, worker: Worker, plan: StagePlan) -> None:
         playbook = load(plan.document, plan.file, kinds=worker.registry.user_kinds())
         self.plan = plan
+        self.policy: Json = msgspec.to_builtins(plan.policy)
         self.worker = worker
         self.step = with_workbook(playbook, playbook.steps[plan.step])
         self.host = Host(now=lambda: format_time(worker.clock.now()))
@@ -147,5 +149,5 @@ def _window(stage: StageBody, frame: Frame, given: Given) -> Window:
         slot=frame.slot,
         rows=rows,
         table=TableValue(given.table) if plan.policy.process == "frame" and not is_reduce else None,
-        policy=msgspec.to_builtins(plan.policy),
+        policy=stage.policy,
     )

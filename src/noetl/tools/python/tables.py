@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from noetl.errors import InvalidInput
-from noetl.kernel.lazy import LazyMapping, LazySequence, plain
+from noetl.kernel.lazy import LazyMapping, LazySequence, is_lazy, plain
+from noetl.payloads.arrow import is_below
 from noetl.payloads.blocking import in_thread
 from noetl.payloads.mapped import Mapped, mapped_file, note
 from noetl.tools.python.request import Request
@@ -33,6 +34,9 @@ __all__ = ["TABLE_MEMORY", "Passing", "TableMemory", "apart"]
 
 TABLE_MEMORY = 1 << 30
 """How much memory the tables of all calls may take together, unless said otherwise; what is beyond goes to disk."""
+
+_SMALL = 64 << 10
+"""A table that is smaller is written, or mapped and checked, sooner than a thread begins to."""
 
 Key = str | int
 Place = tuple[int, list[Key]]
@@ -78,6 +82,8 @@ class TableMemory:
         from noetl.payloads.tables import TableValue
 
         try:
+            if length < _SMALL:
+                return TableValue(self._opened(descriptor, length))
             return TableValue(await in_thread(self._opened, descriptor, length))
         finally:
             os.close(descriptor)
@@ -85,6 +91,8 @@ class TableMemory:
     async def _file_of(self, table: pa.Table, scratch: str) -> Mapped:
         if (known := mapped_file(table)) is not None:
             return known
+        if is_below(table, _SMALL):
+            return self._written(table, scratch)
         return await in_thread(self._written, table, scratch)
 
     def _written(self, table: pa.Table, scratch: str) -> Mapped:
@@ -139,6 +147,10 @@ def apart(request: Request) -> tuple[Request, list[pa.Table], list[Place]]:
 def _without_tables(value: Any, path: list[Key], found: list[pa.Table], places: list[Place]) -> Any:
     from noetl.payloads.tables import TableValue
 
+    if type(value) is dict:
+        return {key: _without_tables(item, [*path, key], found, places) for key, item in value.items()}
+    if not is_lazy(value) and not isinstance(value, dict | list):
+        return value
     if isinstance(value, LazyMapping):
         value = value.whole()
     if isinstance(value, TableValue):

@@ -148,6 +148,11 @@ class KeptPlane:
         """How many rows there are; None where nobody knows."""
         return self._desk.table.rows_total
 
+    @property
+    def frames_total(self) -> int | None:
+        """How many frames there are, as long as none has to be cut; None where nobody knows."""
+        return self._desk.table.slices
+
     async def placed(self, facts: Json) -> None:
         """Tell where the slots run, in the telemetry of the execution."""
         turn = self._desk.turn()

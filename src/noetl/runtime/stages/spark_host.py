@@ -174,9 +174,11 @@ class SparkOrWorker:
             return self._worker
         if self._must:
             return self._spark
-        rows = plane.rows_total if isinstance(plane, KeptPlane) else None
+        if not isinstance(plane, KeptPlane):
+            return self._worker
         is_warm = self._spark.sessions.info() is not None
-        return self._spark if is_worth_it(plan, rows, warm=is_warm) else self._worker
+        is_large = is_worth_it(plan, plane.rows_total, plane.frames_total or 0, warm=is_warm)
+        return self._spark if is_large else self._worker
 
 
 def _is_nested(plan: StagePlan) -> bool:

@@ -59,14 +59,15 @@ class Draft:
                 prune(target.parent, self._root)
                 raise
 
-    def publish_beside(self, target: Path) -> bool:
-        """Give it a name in a folder that is there, unless that is taken; whether anything has this name now.
+    def write_beside(self, data: bytes, target: Path) -> None:
+        """Write a file that nobody relies on into a folder that is there, over whatever has its name.
 
-        Nothing is synced: it may be lost, or damaged, with the power.
+        A sweeper may take it for abandoned before it has its name, and the power may take it afterwards.
         """
-        with storage_errors(target), suppress(FileExistsError):
-            os.link(self._path, target)
-        return True
+        with storage_errors(target):
+            self._create()
+            self.write(data)
+            self._path.replace(target)
 
     def discard(self) -> None:
         """Leave nothing behind. What cannot be removed now is removed by a later sweep."""

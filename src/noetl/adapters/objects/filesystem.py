@@ -109,13 +109,12 @@ class FilesystemObjectStore:
             return Stored(created=False, described=False)
         draft = Draft(self._drafts, self._root)
         try:
-            draft.open()
-            draft.write(description)
-            return Stored(created=True, described=draft.publish_beside(self._path(beside)))
+            draft.write_beside(description, self._path(beside))
         except NoetlError:
             return Stored(created=True, described=False)
         finally:
             draft.discard()
+        return Stored(created=True, described=True)
 
     def _remove(self, target: Path) -> bool:
         with storage_errors(target):

@@ -153,10 +153,10 @@ class TestDescriptions:
         assert await store.get(KEY) == b"first"
         assert files(root) == ["a/b/key"]
 
-    async def test_a_description_that_is_there_stays(self, store: FilesystemObjectStore) -> None:
+    async def test_a_description_of_an_object_that_is_gone_is_replaced(self, store: FilesystemObjectStore) -> None:
         await store.put(f"{KEY}.meta", b"{}")
         assert await store.put_described(KEY, b"x", f"{KEY}.meta", b"[]") == (True, True)
-        assert await store.get(f"{KEY}.meta") == b"{}"
+        assert await store.get(f"{KEY}.meta") == b"[]"
 
     @pytest.mark.parametrize("beside", ["n" * 300, "nowhere/key.meta"])
     async def test_a_description_that_cannot_be_written_is_no_error(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from noetl.data.frame.output import LINEAGE
-from noetl.data.stage.pinning import payload_ref_of
+from noetl.data.stage.inputs import payload_ref_of
 from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.tail import Stream
 from noetl.runtime.calls import Finished

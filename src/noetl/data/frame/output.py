@@ -25,6 +25,7 @@ __all__ = [
     "SCALAR",
     "claimed_rows",
     "claimed_table",
+    "json_table",
     "output_of_frame",
     "output_of_rows",
     "parents_of",
@@ -44,12 +45,14 @@ _MARK = {b"noetl.rows": b"json"}
 
 def claimed_table(rows: Sequence[Json]) -> pa.Table:
     """Rows as they were claimed, so that `claimed_rows` gives the same back."""
+    exact = table_of(list(rows))
+    return json_table([canonical.encode(row).decode() for row in rows]) if exact is None else exact
+
+
+def json_table(texts: Sequence[str]) -> pa.Table:
+    """Rows that are JSON already, each as it is written."""
     import pyarrow as pa
 
-    exact = table_of(list(rows))
-    if exact is not None:
-        return exact
-    texts = [canonical.encode(row).decode() for row in rows]
     return pa.table({_EXACT: pa.array(texts, pa.large_string())}).replace_schema_metadata(_MARK)
 
 

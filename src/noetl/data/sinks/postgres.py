@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from noetl.tools.postgres.staging import Staging
 
-__all__ = ["Filled", "copy_part", "csv_text"]
+__all__ = ["Filled", "copy_part", "csv_column", "csv_text"]
 
 _TYPES: dict[str, str] = {
     "boolean": "boolean", "byte": "smallint", "tinyint": "smallint", "short": "smallint", "smallint": "smallint",
@@ -117,13 +117,13 @@ def csv_text(batch: pa.RecordBatch, part: int) -> bytes:
     from noetl.tools.postgres.staging import PART
 
     number = pa.array([part] * batch.num_rows, pa.int32())
-    table = pa.table([number, *map(_plain, batch.columns)], names=[PART, *batch.schema.names])
+    table = pa.table([number, *map(csv_column, batch.columns)], names=[PART, *batch.schema.names])
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink, csv.WriteOptions(include_header=False))
     return bytes(sink.getvalue())
 
 
-def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
+def csv_column(column: pa.Array[Any]) -> pa.Array[Any]:
     """A column that CSV can hold. Numbers and moments are text, so that none is rounded on the way."""
     import msgspec
     import pyarrow as pa

@@ -16,7 +16,7 @@ from noetl.payloads.tables import Rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileWritten", "Written", "measured", "part_files", "preview_of"]
+__all__ = ["FileWritten", "Written", "measured", "measured_file", "part_files", "preview_of"]
 
 PREVIEW_ROWS = 10
 _PIECE = 1 << 20
@@ -75,10 +75,11 @@ def measured(folder: Path, form: FileForm) -> list[FileWritten]:
     """Every file below a directory: its size, digest and rows."""
     paths = part_files(folder)
     with ThreadPoolExecutor(max_workers=2) as threads:
-        return list(threads.map(lambda path: _measure(path, folder, form), paths))
+        return list(threads.map(lambda path: measured_file(path, folder, form), paths))
 
 
-def _measure(path: Path, folder: Path, form: FileForm) -> FileWritten:
+def measured_file(path: Path, folder: Path, form: FileForm) -> FileWritten:
+    """A file: its size, digest and rows."""
     digest, size, lines = hashlib.sha256(), 0, 0
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

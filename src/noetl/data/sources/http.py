@@ -6,20 +6,20 @@ page; `cursor` where it has a mark, and the parameter that takes it; `page` is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urljoin
 
 import msgspec
 
 from noetl.data.sources.reading import Frame, Reading, mapping_of
-from noetl.data.sources.spooling import Spool
+from noetl.data.sources.spooling import ROWS_AT_ONCE, Spool
 from noetl.data.sources.staging import frame_of
 from noetl.errors import InvalidInput
 from noetl.payloads.blocking import in_thread
 from noetl.tools.values import Refused
 
-__all__ = ["open_http", "value_at"]
+__all__ = ["http_rows", "open_http", "value_at"]
 
 _MOST_PAGES = 100_000
 _OURS = ("data_path", "next", "cursor", "page", "max_pages", "auth")
@@ -27,15 +27,27 @@ _OURS = ("data_path", "next", "cursor", "page", "max_pages", "auth")
 
 async def open_http(said: Any, reading: Reading) -> Frame:
     """The rows of all pages."""
+    spool = Spool(reading.place("http"))
+    async for rows in http_rows(said, reading):
+        await in_thread(spool.add, rows)
+    return frame_of(await in_thread(spool.end))
+
+
+async def http_rows(said: Any, reading: Reading) -> AsyncIterator[list[Any]]:
+    """The rows of all pages, so many at a time. Raises InvalidInput, Refused."""
     options = mapping_of(said, "http", ("url",))
     ways = [way for way in ("next", "cursor", "page") if options.get(way) is not None]
     if len(ways) > 1:
         raise InvalidInput(f"http has {' and '.join(ways)}", hint="pages follow each other in one way; keep one")
     pages = _Pages(options, reading)
-    spool = Spool(reading.place("http"))
+    rows: list[Any] = []
     while (found := await pages.next()) is not None:
-        await in_thread(spool.add, found)
-    return frame_of(await in_thread(spool.end))
+        rows += found
+        if len(rows) >= ROWS_AT_ONCE:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
 
 
 class _Pages:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from noetl.tools.postgres.bulk import Column
 
-__all__ = ["arrow_type", "open_postgres", "parts_of"]
+__all__ = ["arrow_type", "open_postgres", "parts_of", "read_part", "whole_table"]
 
 _PARTITIONS = 8
 _MOST_DIGITS = 38
@@ -34,7 +34,7 @@ async def open_postgres(said: Any, reading: Reading) -> Frame:
 
     options = mapping_of(said, "postgres", ("query", "table"))
     place = place_of(reading.auth(options.get("auth"), "postgres"))
-    query = str(options["query"]).strip().rstrip(";") if options.get("query") else _whole(str(options["table"]))
+    query = str(options["query"]).strip().rstrip(";") if options.get("query") else whole_table(str(options["table"]))
     snapshot = await in_thread(reading.ends.enter_context, open_snapshot(place))
     columns = await in_thread(snapshot.columns, query)
     queries = [query]
@@ -46,7 +46,8 @@ async def open_postgres(said: Any, reading: Reading) -> Frame:
     return _frame(place, queries, columns, snapshot.name)
 
 
-def _whole(table: str) -> str:
+def whole_table(table: str) -> str:
+    """The query of all rows of a table."""
     quoted = ".".join('"' + part.strip('"').replace('"', '""') + '"' for part in table.split("."))
     return f"SELECT * FROM {quoted}"  # noqa: S608 - quoted above
 

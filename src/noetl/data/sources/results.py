@@ -14,7 +14,7 @@ from noetl.data.sources.reading import Frame, Reading
 from noetl.data.sources.spooling import Spool
 from noetl.data.sources.staging import frame_of, stage
 from noetl.data.stage.files import Opened
-from noetl.data.stage.pinning import payload_ref_of
+from noetl.data.stage.inputs import payload_ref_of
 from noetl.errors import InvalidInput
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.lazy import LazyMapping, LazySequence, plain

@@ -21,6 +21,7 @@ __all__ = [
     "drift",
     "find_files",
     "form_of",
+    "input_stream",
     "pin_file",
     "read_batches",
     "write_batches",
@@ -139,18 +140,31 @@ def _read_csv(path: Path, options: dict[str, Any]) -> Opened:
 
     delimiter = options.get("delimiter") or ("\t" if ".tsv" in path.suffixes else ",")
     header = options.get("header", True) not in (False, "false")
-    reader = csv.open_csv(
-        _input(path),
-        read_options=csv.ReadOptions(autogenerate_column_names=not header),
-        parse_options=csv.ParseOptions(delimiter=str(delimiter), newlines_in_values=True),
-    )
+    read = csv.ReadOptions(autogenerate_column_names=not header)
+    parse = csv.ParseOptions(delimiter=str(delimiter), newlines_in_values=True)
+    reader = csv.open_csv(input_stream(path), read_options=read, parse_options=parse)
+    if options.get("infer", True) in (False, "false"):
+        reader = csv.open_csv(
+            input_stream(path), read_options=read, parse_options=parse, convert_options=_as_text(reader)
+        )
     return Opened(reader.schema, iter(reader))
+
+
+def _as_text(reader: Any) -> Any:
+    """All columns as they are written. What is empty is null, unless it is quoted."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    return csv.ConvertOptions(
+        column_types=dict.fromkeys(reader.schema.names, pa.string()),
+        null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+    )  # fmt: skip
 
 
 def _read_json(path: Path, options: dict[str, Any]) -> Opened:
     from pyarrow import json
 
-    table = json.read_json(_input(path))
+    table = json.read_json(input_stream(path))
     return Opened(table.schema, iter(table.to_batches(max_chunksize=_BATCH_ROWS)))
 
 
@@ -168,7 +182,7 @@ def _read_text(path: Path, options: dict[str, Any]) -> Opened:
 
     def batches() -> Iterator[pa.RecordBatch]:
         lines: list[str] = []
-        with io.TextIOWrapper(io.BufferedReader(_input(path)), encoding="utf-8", errors="replace") as file:
+        with io.TextIOWrapper(io.BufferedReader(input_stream(path)), encoding="utf-8", errors="replace") as file:
             for line in file:
                 lines.append(line.rstrip("\r\n"))
                 if len(lines) == _BATCH_ROWS:
@@ -204,7 +218,8 @@ _READERS = {
 }
 
 
-def _input(path: Path) -> Any:
+def input_stream(path: Path) -> Any:
+    """A file to be read from its beginning, whatever it is compressed with."""
     import pyarrow as pa
 
     return pa.input_stream(str(path), compression="detect")

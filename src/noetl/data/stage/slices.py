@@ -50,16 +50,27 @@ class SliceReader:
         assert frame.slice is not None
         manifest, pieces = await self._manifest(msgspec.convert(frame.slice["pinned"], PayloadRef))
         piece = pieces[frame.slice["number"]]
-        table = joined([await self._range(manifest.sources[one.source], one) for one in piece.ranges])
+        table = await self.piece(manifest, piece)
         if manifest.is_reduce:
             groups = _groups(table, piece, manifest.by)
             return Given(table, groups=groups[frame.claim_row : frame.claim_row + frame.row_count])
         table = table.slice(frame.claim_row, frame.row_count)
         return Given(table, is_claim=manifest.is_exact, column=SCALARS if manifest.is_scalar else None)
 
+    async def piece(self, manifest: Manifest, piece: Piece) -> pa.Table:
+        """All rows of a slice."""
+        return joined([await self._range(manifest.sources[one.source], one) for one in piece.ranges])
+
     async def whole(self, source: Source) -> pa.Table:
         """All rows of a source that is small."""
         return await self._range(source, Range(0, 0, source.rows))
+
+    async def schema(self, source: Source) -> pa.Schema:
+        """The columns of a source, without the lineage of an earlier stage."""
+        if not source.parts:
+            assert source.ref is not None
+            return without_lineage(await self._tiers.table(source.ref)).schema
+        return without_lineage((await self.part(source, 0)).slice(0, 0)).schema
 
     async def _manifest(self, ref: PayloadRef) -> tuple[Manifest, tuple[Piece, ...]]:
         if ref.sha256 not in self._manifests:

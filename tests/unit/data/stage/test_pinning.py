@@ -14,7 +14,7 @@ from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, Pinned
-from noetl.data.stage import pinning
+from noetl.data.stage import inputs
 from noetl.data.stage.manifest import Manifest, read_manifest
 from noetl.data.stage.pinning import Pinner
 from noetl.data.stage.slices import SliceReader
@@ -96,7 +96,7 @@ async def test_a_second_keeper_slices_the_same(yard: Yard) -> None:
 
 @pytest.mark.parametrize("limit", [8 << 20, 0])
 async def test_a_stored_table_is_left_where_it_is(limit: int, yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "_WHOLE_BYTES", limit)
+    monkeypatch.setattr(inputs, "WHOLE_BYTES", limit)
     reference = await yard.stored(pa.table({"id": list(range(10))}))
     pinned = await yard.pin({"input": reference}, max_rows=4)
     assert [[row["id"] for row in rows] for rows in await yard.rows(pinned)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -114,7 +114,7 @@ async def test_slices_are_cut_by_bytes_too(yard: Yard) -> None:
 
 
 async def test_large_lists_are_cut_into_batches(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pinning, "_WHOLE_BYTES", 100)
+    monkeypatch.setattr(inputs, "WHOLE_BYTES", 100)
     pinned = await yard.pin({"input": [{"id": n} for n in range(1000)]}, max_rows=300)
     assert [len(rows) for rows in await yard.rows(pinned)] == [300, 300, 300, 100]
 

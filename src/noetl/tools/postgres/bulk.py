@@ -18,7 +18,19 @@ from psycopg import sql
 from noetl.errors import InvalidInput, Unavailable
 from noetl.tools.postgres.credential import Place
 
-__all__ = ["Column", "Pieces", "Snapshot", "copy_in", "copy_out", "open_snapshot", "said", "table_name", "transaction"]
+__all__ = [
+    "Column",
+    "Pieces",
+    "PostgresLost",
+    "PostgresRefused",
+    "Snapshot",
+    "copy_in",
+    "copy_out",
+    "open_snapshot",
+    "said",
+    "table_name",
+    "transaction",
+]
 
 _SESSION = "SET TimeZone = 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET bytea_output = 'hex'"
 
@@ -37,7 +49,7 @@ def _connected(place: Place) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     try:
         connection = psycopg.connect(place.text, **place.parameters)  # type: ignore[arg-type]  # libpq's parameters
     except psycopg.Error as error:
-        raise Unavailable(f"postgres: {said(error)}") from None
+        raise PostgresLost(error) from None
     try:
         connection.execute(_SESSION)
         connection.commit()
@@ -49,6 +61,23 @@ def _connected(place: Place) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
 def said(error: psycopg.Error) -> str:
     """What the server says, in one line."""
     return " ".join((error.diag.message_primary or str(error)).split())
+
+
+class PostgresRefused(InvalidInput):
+    """The server has understood, and does not do it. `cause` has the details."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        detail = " ".join((cause.diag.message_detail or "").split())
+        super().__init__(f"postgres: {said(cause)}" + (f" ({detail})" if detail else ""))
+        self.cause = cause
+
+
+class PostgresLost(Unavailable):
+    """The server could not be reached, or did not live to answer. `cause` has the details."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(f"postgres: {said(cause)}")
+        self.cause = cause
 
 
 class Snapshot:
@@ -113,7 +142,7 @@ def copy_in(place: Place, table: str, columns: Sequence[str], pieces: Iterable[b
 
 @contextlib.contextmanager
 def transaction(place: Place) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Statements that are done together or not at all."""
+    """Statements that are done together or not at all. Raises PostgresRefused, PostgresLost."""
     with _connected(place) as connection, _asked(), connection.transaction():
         yield connection
 
@@ -128,9 +157,9 @@ def _asked() -> Iterator[None]:
     try:
         yield
     except psycopg.OperationalError as error:
-        raise Unavailable(f"postgres: {said(error)}") from None
+        raise PostgresLost(error) from None
     except psycopg.Error as error:
-        raise InvalidInput(f"postgres: {said(error)}") from None
+        raise PostgresRefused(error) from None
 
 
 class Pieces(io.RawIOBase):

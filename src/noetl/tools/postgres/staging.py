@@ -12,7 +12,7 @@ from noetl.errors import InvalidInput
 from noetl.tools.postgres.bulk import copy_in, table_name, transaction
 from noetl.tools.postgres.credential import Place
 
-__all__ = ["PART", "Move", "Staging"]
+__all__ = ["PART", "Move", "Staging", "on_conflict"]
 
 PART = "_noetl_part"
 """The column that says which part of the work a row is from."""
@@ -89,15 +89,16 @@ class Staging:
         if move.mode == "overwrite":
             connection.execute(sql.SQL("DELETE FROM {}").format(to))
         insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(to, listed, listed, self._table)
-        connection.execute(insert + _conflict(columns, move))
+        if move.mode == "upsert":
+            insert += on_conflict(columns, move.key)
+        connection.execute(insert)
         return True
 
 
-def _conflict(columns: Sequence[str], move: Move) -> sql.Composable:
-    if move.mode != "upsert":
-        return sql.SQL("")
-    keys = sql.SQL(", ").join(map(sql.Identifier, move.key))
-    others = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in columns if name not in move.key]
+def on_conflict(columns: Sequence[str], key: Sequence[str]) -> sql.Composable:
+    """What an INSERT ends with that takes the place of rows with the same key."""
+    keys = sql.SQL(", ").join(map(sql.Identifier, key))
+    others = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in columns if name not in key]
     then = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(others) if others else sql.SQL("NOTHING")
     return sql.SQL(" ON CONFLICT ({}) DO ").format(keys) + then
 

@@ -22,7 +22,7 @@ from tests.unit.runtime.plant import Plant, opened
 __all__ = ["postgres", "postgres_server"]
 
 PAGES = ROOT / "docs" / "reference" / "tools"
-HERE = sorted({*BUILT_IN, *INTERPRETED})
+HERE = sorted({*BUILT_IN, *INTERPRETED, "transfer"})
 ON_SPARK = ["spark"]  # its example is run in tests/spark, where there is a session
 _EXAMPLE = re.compile(
     r"^```yaml\n(.*?)^```\n\nThe run ends with this result:\n\n```json\n(.*?)^```$", re.MULTILINE | re.DOTALL

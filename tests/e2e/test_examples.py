@@ -52,6 +52,12 @@ EXPECTED: list[tuple[str, tuple[str, ...], str, Any]] = [
         "COMPLETED",
         {"best": {"region": "west", "orders": 494, "tax": 503643}, "frames": 4, "rows": 1979},
     ),
+    (
+        "17_transfer",
+        (),
+        "COMPLETED",
+        {"orders": 2500, "total": 125137.5, "first": "00037", "moved": 2500, "parts": 3},
+    ),
 ]
 
 

@@ -65,8 +65,8 @@ def stage_of(step: Step, run: int, control: Control, scope: Scope, host: templat
         (task,) = step.tasks
         parts = reader.split(task.fields.get("partitions"), task.fields.get("by"))
         slots = min(FANOUT_SLOTS, parts.get("partitions", FANOUT_SLOTS))
-        return Stage(kind=kind, frame_policy=reader.policy(_transfer_frames(task)), slots=slots, failure="fail_at_end",
-                     engine="auto", source={"transfer": parts})  # fmt: skip
+        return Stage(kind=kind, frame_policy=reader.policy(_transfer_frames(task)), slots=slots, failure="fail_fast",
+                     engine="worker", source={"transfer": parts})  # fmt: skip
     loop = step.loop
     source, parent = reader.cursor(loop.cursor) if loop.cursor is not None else reader.dataset(loop)
     return Stage(

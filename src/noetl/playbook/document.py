@@ -306,12 +306,12 @@ class Step(_Part, frozen=True, kw_only=True):
 
     @property
     def is_data_stage(self) -> bool:
-        """Whether Spark carries this step: a cursor, fan-out or reduce, or one spark or transfer task."""
+        """Whether Spark may carry this step: a cursor, fan-out or reduce, or one spark task."""
         if self.reduce is not None:
             return True
         if self.loop is not None:
             return self.loop.mode in ("cursor", "fanout") and self.loop.engine != "worker"
-        return len(self.tasks) == 1 and self.tasks[0].kind in ("spark", "transfer")
+        return len(self.tasks) == 1 and self.tasks[0].kind == "spark"
 
 
 class Playbook(_Part, frozen=True, kw_only=True, tag="Playbook"):

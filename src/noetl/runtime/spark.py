@@ -1,4 +1,4 @@
-"""Spark for an installation: whether it is there, and the tool of the spark kind with what it works with.
+"""The data plane for an installation: whether Spark is there, and the tools of the spark and transfer kinds.
 
 Nothing of PySpark is imported to find out, and a run without a data stage imports nothing of the data plane.
 """
@@ -14,11 +14,12 @@ from noetl.playbook.document import Playbook
 from noetl.tools.base import Tool
 
 if TYPE_CHECKING:
+    from noetl.data.means import Means
     from noetl.data.session import SessionConf, SparkSessions
     from noetl.runtime.driver import Origin
     from noetl.runtime.wiring import Embedded
 
-__all__ = ["needs_spark", "spark_maker", "why_no_pyspark"]
+__all__ = ["means_of", "needs_spark", "spark_maker", "transfer_maker", "why_no_pyspark"]
 
 
 def why_no_pyspark() -> str | None:
@@ -33,26 +34,50 @@ def needs_spark(playbook: Playbook) -> bool:
     return any(task.kind == "spark" for task in tasks)
 
 
-def spark_maker(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Tool]:
-    """Makes the tool when the first task asks for it."""
-    home = scratch if embedded.home is None else embedded.home.path.absolute()
+def means_of(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Means]:
+    """What tools of the data plane work with, made when one of them needs it."""
 
-    def make() -> Tool:
+    def make() -> Means:
         from noetl.data.datasets import DIRECTORY
         from noetl.data.means import Means
-        from noetl.data.tool import SparkTool
 
         extensions = embedded.settings.tools.duckdb_extensions
-        means = Means(
+        return Means(
             tiers=embedded.tiers,
             results=embedded.results,
-            datasets=home / DIRECTORY,
+            datasets=_home(embedded, scratch) / DIRECTORY,
             tenant=origin.tenant_id,
             project=origin.project_id,
             http=http,
             extensions=Path(extensions) if extensions else None,
         )
-        return SparkTool(sessions=sessions, conf=conf, means=means)
+
+    return make
+
+
+def _home(embedded: Embedded, scratch: Path) -> Path:
+    return scratch if embedded.home is None else embedded.home.path.absolute()
+
+
+def transfer_maker(means: Callable[[], Means]) -> Callable[[], Tool]:
+    """Makes the tool when the first task asks for it."""
+
+    def make() -> Tool:
+        from noetl.data.transfer.tool import TransferTool
+
+        return TransferTool(means=means)
+
+    return make
+
+
+def spark_maker(embedded: Embedded, scratch: Path, means: Callable[[], Means]) -> Callable[[], Tool]:
+    """Makes the tool when the first task asks for it."""
+    home = _home(embedded, scratch)
+
+    def make() -> Tool:
+        from noetl.data.tool import SparkTool
+
+        return SparkTool(sessions=sessions, conf=conf, means=means())
 
     def sessions() -> SparkSessions:
         from noetl.data.session import SparkSessions

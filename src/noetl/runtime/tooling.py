@@ -18,7 +18,7 @@ from noetl.kernel.event import Json
 from noetl.payloads.routes import CLOUD_SCHEMES
 from noetl.playbook.document import Playbook
 from noetl.runtime.resolver import resolver_of
-from noetl.runtime.spark import needs_spark, spark_maker, why_no_pyspark
+from noetl.runtime.spark import means_of, needs_spark, spark_maker, transfer_maker, why_no_pyspark
 from noetl.runtime.stores import read_pairs
 from noetl.runtime.vault import Vault
 from noetl.settings import SECRET_VARIABLES, Payloads, Settings, Tools, format_size
@@ -37,10 +37,6 @@ __all__ = ["FEATURES", "Tooling", "env_of", "python_options", "registry_of", "re
 FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
 """What `executor.requires.features` may name without a warning."""
 
-STAGES: frozenset[str] = frozenset({"loop", "fanout", "reduce"})
-"""The kinds of data stage that have a host here."""
-
-_STAGE_WORDS = {"loop": "a cursor loop", "fanout": "a fan-out", "reduce": "a reduce", "transfer": "a transfer"}
 _log = logging.getLogger("noetl.tooling")
 
 
@@ -92,13 +88,7 @@ class Tooling:
 
     def _check_stages(self, playbook: Playbook) -> None:
         for step in playbook.steps.values():
-            kind = step.stage_kind
-            if kind is not None and kind not in STAGES:
-                raise KindUnavailable(
-                    f"step '{step.name}' of {playbook.path} is {_STAGE_WORDS[kind]}, which cannot run here",
-                    hint="take the step out, or use a sequential or parallel loop",
-                )
-            if kind is not None and step.loop is not None and step.loop.engine == "spark":
+            if step.stage_kind is not None and step.loop is not None and step.loop.engine == "spark":
                 self._check_spark(playbook, step.name)
 
     def _check_spark(self, playbook: Playbook, step: str) -> None:
@@ -170,7 +160,8 @@ def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
         assert found is not None, "http is built in"
         return found
 
-    makers = {"spark": spark_maker(embedded, origin, scratch, http)}
+    means = means_of(embedded, origin, scratch, http)
+    makers = {"spark": spark_maker(embedded, scratch, means), "transfer": transfer_maker(means)}
     registry = registry_with(embedded.settings, scratch, resolver, makers=makers)
     return registry
 

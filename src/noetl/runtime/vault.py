@@ -55,6 +55,10 @@ class Session:
         if isinstance(script, dict) and isinstance(source, dict) and source.get("auth"):
             known = {**source, "auth": await self.auth(source["auth"])}
             rendered = {**rendered, "script": {**script, "source": known}}
+        for name in ("source", "target"):  # the sides of a transfer
+            side = rendered.get(name)
+            if isinstance(side, dict) and side.get("auth"):
+                rendered = {**rendered, name: {**side, "auth": await self.auth(side["auth"])}}
         return rendered
 
     def redacted(self, said: Report | Suspension) -> Report | Suspension:

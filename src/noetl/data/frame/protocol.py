@@ -28,6 +28,7 @@ __all__ = [
     "Policy",
     "Slice",
     "SlotReport",
+    "StageFault",
     "StageKind",
     "StagePlan",
 ]
@@ -194,6 +195,14 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Json = {}
     error: Json | None = None
     """Why it could not go on: its claim kept failing."""
+
+
+class StageFault(NoetlError):
+    """A stage that cannot begin, or cannot end; `error` is what is said of it."""
+
+    def __init__(self, error: Json) -> None:
+        super().__init__(str(error.get("message", "the stage failed")))
+        self.error = error
 
 
 class FrameLost(NoetlError):

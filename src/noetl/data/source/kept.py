@@ -124,7 +124,7 @@ async def _of_ref(ref: PayloadRef, lookup: Lookup, uri: str) -> tuple[pa.Schema,
 
 async def _of_reference(reference: Mapping[str, Any], lookup: Lookup, uri: str) -> tuple[pa.Schema, list[Part]]:
     """What a stage or a spark task says that its rows are at."""
-    from noetl.data.stage.pinning import payload_ref_of
+    from noetl.data.stage.inputs import payload_ref_of
 
     if reference.get("form") == "files":
         schema, found = files.find(Path(str(reference["path"])), uri, reference.get("format"))

@@ -125,6 +125,7 @@ FIELDS: dict[str, Schema] = {
     "entrypoint": described(TEXT, "retired"),
 }
 
+_FILES = ("path", "csv", "json", "parquet", "arrow", "orc", "text", "resource")
 _SIDE = {"auth": described(ANY, "credential"), "query": described(TEXT, "SQL text")}
 OWN_FIELDS: dict[str, dict[str, Schema]] = {
     "transfer": {
@@ -132,7 +133,22 @@ OWN_FIELDS: dict[str, dict[str, Schema]] = {
             {
                 "type": one_of(SOURCE_TYPES, "kind of source"), **_SIDE,
                 "url": FIELDS["url"], "method": FIELDS["method"], "headers": FIELDS["headers"],
+                "params": FIELDS["params"],
                 "data_path": described(TEXT, "path of the rows inside the answer"),
+                "next": described(TEXT, "where an answer has the address of the next page"),
+                "cursor": described(ANY, "where an answer has a mark, and the parameter that takes it"),
+                "page": described(ANY, "the parameter that counts pages"),
+                "max_pages": described(WHOLE, "pages at most"),
+                "table": described(TEXT, "a whole table instead of a query"),
+                "database": described(TEXT, "file of DuckDB; by default the execution's own"),
+                "partition_column": described(TEXT, "column of whole numbers by which a query is read in parts"),
+                "partitions": described(WHOLE, "parts that a query is read in"),
+                **{form: described(ANY, f"{form} to read, of type files") for form in _FILES},
+                "on_missing": one_of(("fail", "skip"), "what to do about files that are not there"),
+                "on_drift": one_of(("fail", "skip"), "what to do about files with other columns"),
+                "on_error": one_of(("fail", "skip"), "what to do about files that cannot be read"),
+                "rows": described(ANY, "a table or list of a step, of type result"),
+                "ref": described(ANY, "a reference to a result, of type result"),
             },
             required=["type"], closed=False, description="where rows come from",
         ),
@@ -140,6 +156,10 @@ OWN_FIELDS: dict[str, dict[str, Schema]] = {
             {
                 "type": one_of(TARGET_TYPES, "kind of target"), **_SIDE,
                 "table": described(TEXT, "table"),
+                "database": described(TEXT, "file of DuckDB; by default the execution's own"),
+                "path": described(TEXT, "directory, of type files"),
+                "format": one_of(("parquet", "csv", "jsonl"), "form of the files", default="parquet"),
+                "effect_table": described(TEXT, "table that keeps the keys of transfers that were applied"),
                 "mapping": described(MAPPING, "`{target_column: source_field}`"),
             },
             required=["type"], closed=False, description="where rows go",

@@ -13,11 +13,24 @@ __all__ = ["check_dataset", "check_reduce_source", "check_spark", "check_transfe
 
 ON_FAIL = ("warn", "drop", "fail")
 WRITE_MODES = ("overwrite", "append", "upsert", "error", "ignore")
-SOURCE_TYPES = ("http", "postgres", "snowflake", "duckdb")
-TARGET_TYPES = ("postgres", "snowflake", "duckdb")
+SOURCE_TYPES = ("http", "postgres", "snowflake", "duckdb", "files", "result")
+TARGET_TYPES = ("postgres", "snowflake", "duckdb", "files")
 TRANSFER_MODES = ("append", "replace", "upsert")
 
-_SIDE_NEEDS = {"http": ("url",), "postgres": ("auth", "query"), "snowflake": ("auth", "query"), "duckdb": ("query",)}
+_QUERY = ("query", "table")
+_SOURCE_NEEDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "http": (("url",),),
+    "postgres": (("auth",), _QUERY),
+    "snowflake": (("auth",), _QUERY),
+    "duckdb": (_QUERY,),
+    "files": (("path", "csv", "json", "parquet", "arrow", "orc", "text", "resource"),),
+    "result": (("rows", "ref"),),
+}
+_TARGET_NEEDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "postgres": (("auth",), ("table",)),
+    "snowflake": (("auth",), ("table",)),
+    "files": (("path",),),
+}
 
 
 def read_reduce(context: Context, node: Node, step: Node) -> Reduce | None:
@@ -127,10 +140,10 @@ def check_transfer(report: Report, task: Node, name: str) -> None:
     """The fields of a transfer task."""
     source = mapping(report, task.get("source"), "source")
     kind = choice(report, source.get("type"), "source.type", SOURCE_TYPES, "NTL-830")
-    _note_missing(report, task, source, "source", ("type", *_SIDE_NEEDS.get(kind, ())), name)
+    _note_missing(report, task, source, "source", (("type",), *_SOURCE_NEEDS.get(kind, ())), name)
     target = mapping(report, task.get("target"), "target")
-    choice(report, target.get("type"), "target.type", TARGET_TYPES, "NTL-830")
-    _note_missing(report, task, target, "target", ("type", "table"), name)
+    to = choice(report, target.get("type"), "target.type", TARGET_TYPES, "NTL-830")
+    _note_missing(report, task, target, "target", (("type",), *_TARGET_NEEDS.get(to, (("table",),))), name)
     mapping(report, target.get("mapping"), "target.mapping")
     choice(report, task.get("mode"), "mode", TRANSFER_MODES, "NTL-831")
     bounded(report, task.get("chunk_size"), "chunk_size", CHUNK, "NTL-832")
@@ -138,9 +151,12 @@ def check_transfer(report: Report, task: Node, name: str) -> None:
     columns(report, task.get("by"), "tool.by")
 
 
-def _note_missing(report: Report, task: Node, side: Node, label: str, needs: tuple[str, ...], name: str) -> None:
+def _note_missing(
+    report: Report, task: Node, side: Node, label: str, needs: tuple[tuple[str, ...], ...], name: str
+) -> None:
+    """Of each group of fields one must be there."""
     if label not in task.entries or not side.entries:
         return
-    for field in needs:
-        if field not in side.entries:
-            report.add("NTL-951", side, kind="transfer", task=name, field=f"{label}.{field}")
+    for group in needs:
+        if not any(field in side.entries for field in group):
+            report.add("NTL-951", side, kind="transfer", task=name, field=f"{label}.{' or '.join(group)}")

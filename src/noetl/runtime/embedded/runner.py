@@ -111,7 +111,7 @@ class Runner:
         hosts = stage_hosts(self._worker, self._embedded, lambda: self.stages)
         return Stages(
             self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self._telemetry,
-            host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for,
+            host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for, finish_for=hosts.finish_for,
             open_session=self._worker.open_session, on_events=self._notice,
         )  # fmt: skip
 

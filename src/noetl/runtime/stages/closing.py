@@ -43,6 +43,8 @@ async def report_of(plan: StagePlan, ending: Ending, results: ResultStore) -> Re
     if plan.kind == "loop":
         slots = [msgspec.to_builtins(said) for said in tally.reports(plan.slots, ending.table.reports)]
         result: Json = {"results": slots, "stats": _counts(stats, plan), "count": stats.total}
+    elif plan.kind == "transfer":
+        result = _transferred(plan, stats, ending.finished)
     else:
         result = await _output_of(plan, stats, sorted(tally.outputs, key=lambda one: one.place), results)
     status = "CANCELLED" if ending.is_cancelled else "COMPLETED" if error is None else "FAILED"
@@ -73,8 +75,14 @@ def _counts(stats: Stats, plan: StagePlan) -> Json:
     return {**found, "slots": plan.slots}
 
 
+def _transferred(plan: StagePlan, stats: Stats, finished: Json | None) -> Json:
+    """What a transfer has moved: all, or nothing."""
+    nothing: Json = {"status": "error", "rows_transferred": 0, "chunks_processed": 0}
+    return {**(finished or nothing), "frames": stats.frames, "stats": _counts(stats, plan)}
+
+
 async def _output_of(plan: StagePlan, stats: Stats, outputs: list[Output], results: ResultStore) -> Json:
-    """What a fan-out, reduce or transfer gives to those who come after it."""
+    """What a fan-out or reduce gives to those who come after it."""
     made = [one for one in outputs if one.output is not None]
     rows = sum(one.output.rows or 0 for one in made if one.output is not None)
     listed = {

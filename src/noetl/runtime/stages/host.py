@@ -15,10 +15,10 @@ import msgspec
 
 from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Opening, StagePlan
-from noetl.data.frame.running import Ran, run_frame, whole_part
+from noetl.data.frame.running import Body, Ran, run_frame, whole_part
 from noetl.data.frame.slot import Slot, SlotWork
 from noetl.data.stage.outputs import outputs_of
-from noetl.data.stage.pinning import Pinner
+from noetl.data.stage.pinning import Found, Pinner
 from noetl.data.stage.slices import SliceReader
 from noetl.engine.outcome import failure
 from noetl.errors import NoetlError, Unavailable
@@ -32,13 +32,14 @@ from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.stages.claims import Claims
 from noetl.runtime.stages.support import Support
+from noetl.runtime.stages.transfer import TransferFrame, TransferStage
 from noetl.runtime.worker import Work, Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from noetl.runtime.stages.keeper import Host, Pin
-    from noetl.runtime.stages.stages import HostFor, Stages, SupportFor
+    from noetl.runtime.stages.keeper import Finish, Host, Pin
+    from noetl.runtime.stages.stages import FinishFor, HostFor, Stages, SupportFor
     from noetl.runtime.wiring import Embedded
 
 __all__ = ["StageHosts", "StageWork", "WorkerHost", "run_slots", "stage_hosts"]
@@ -62,6 +63,7 @@ class StageWork:
         self._tiers = tiers
         self._results = results
         self._slices = SliceReader(tiers)
+        self._transfer = TransferStage(body) if plan.kind == "transfer" else None
         self._claims = Claims(body, tiers) if plan.kind == "loop" else None
 
     async def claim(self, slot: int) -> Opening | None:
@@ -75,9 +77,14 @@ class StageWork:
             given = await self._given(frame)
             if self._plan.policy.process == "frame" and given.groups is None:
                 given = whole_part(self._plan, given)
-            return await run_frame(self._plan, frame, given, await self._body.begin(frame, given))
+            return await run_frame(self._plan, frame, given, await self._begun(frame, given))
         except (NoetlError, OSError) as problem:
             return Ran(outcome=_failed(frame, problem))
+
+    async def _begun(self, frame: Frame, given: Given) -> Body:
+        if self._transfer is not None:
+            return TransferFrame(self._transfer, frame, given, await self._body.session())
+        return await self._body.begin(frame, given)
 
     async def keep(self, frame: Frame, ran: Ran) -> FrameOutcome:
         """Store the output of a frame."""
@@ -155,11 +162,12 @@ def _first(broken: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class StageHosts(NamedTuple):
-    """Where stages run, what pins their inputs, and what slots of other processes are given."""
+    """Where stages run, what pins their inputs, what slots of other processes are given, and what ends a stage."""
 
     host_for: HostFor
     pin: Pin
     support_for: SupportFor
+    finish_for: FinishFor
 
 
 def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]) -> StageHosts:
@@ -169,6 +177,12 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
     async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
         return await outputs_of(embedded.ledger, tenant, execution_id, stage_id)
 
+    async def open_transfer(plan: StagePlan) -> Found:
+        return await TransferStage(StageBody(worker, plan)).open()
+
+    def finish_for(plan: StagePlan) -> Finish | None:
+        return TransferStage(StageBody(worker, plan)).finish if plan.kind == "transfer" else None
+
     resolver = worker.registry.resolver or resolver_of(embedded.settings)
     pinner = Pinner(
         embedded.tiers,
@@ -177,6 +191,7 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
         outputs,
         directory=worker.directory,
         scratch=worker.scratch,
+        open_transfer=open_transfer,
     )
 
     home = None if embedded.home is None else embedded.home.path
@@ -192,4 +207,4 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
     def support_for(plan: StagePlan, work: Work) -> Support | None:
         return None if home is None else Support(plan, work, worker, embedded.settings, home)
 
-    return StageHosts(host_for, pinner.pin, support_for)
+    return StageHosts(host_for, pinner.pin, support_for, finish_for)

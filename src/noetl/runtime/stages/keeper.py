@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 
-from noetl.data.frame.protocol import FramePlane, Pinned, StagePlan
+from noetl.data.frame.protocol import FramePlane, Pinned, StageFault, StagePlan
 from noetl.data.frame.state import Turn
 from noetl.data.frame.table import FrameTable
 from noetl.engine.outcome import failure
@@ -25,7 +26,7 @@ from noetl.runtime.stages.desk import Answer, Desk
 from noetl.runtime.stages.plane import KeptPlane, StageServices
 from noetl.runtime.stages.progress import Pace, StageProgress
 
-__all__ = ["Ending", "Host", "Look", "Pin", "StageKeeper"]
+__all__ = ["Ending", "Finish", "Host", "Look", "Pin", "StageKeeper"]
 
 Pin = Callable[[StagePlan, PayloadRef | None], Awaitable[Pinned]]
 """Makes sure that the input of a stage stays what it is; given what was pinned before, it is that again."""
@@ -33,6 +34,10 @@ Pin = Callable[[StagePlan, PayloadRef | None], Awaitable[Pinned]]
 Look = Callable[[], Awaitable[Literal["on", "halt", "stop"]]]
 """Whether a stage is to go on: it may be that no new rows are wanted, or nothing at all."""
 
+Finish = Callable[[FrameTable, bool], Awaitable[Json]]
+"""Has what frames have prepared take effect, or with False leaves nothing of it behind. Raises StageFault."""
+
+_log = logging.getLogger("noetl.stages")
 _TICK = 1.0
 _MOST_IDLE = 3
 """Rounds in a row in which no slot takes a frame, though there are some."""
@@ -56,6 +61,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error: Json | None = None
     """Why it could not go on; what failed rows mean for it is another question."""
     is_cancelled: bool = False
+    finished: Json | None = None
+    """What is said by what frames have prepared together, once that has taken effect."""
 
 
 class StageKeeper:
@@ -69,6 +76,7 @@ class StageKeeper:
         *,
         pin: Pin | None = None,
         look: Look,
+        finish: Finish | None = None,
     ) -> None:
         """`look` is asked from time to time: an execution may be cancelled, or fail elsewhere, while this one runs."""
         self.plan = desk.plan
@@ -77,6 +85,7 @@ class StageKeeper:
         self._steady = steady
         self._pin = pin
         self._look = look
+        self._finish = finish
         self._pace = Pace()
         self._stopped = asyncio.Event()
         self._stopped_by: Json | None = None
@@ -107,6 +116,7 @@ class StageKeeper:
         try:
             error = error or await self._rounds(host)
             await self._desk.ask(_cancel)
+            finished, error = await self._finished(error)
         finally:
             for task in work:
                 task.cancel()
@@ -114,7 +124,8 @@ class StageKeeper:
             self._desk.close()
         seal = await self._desk.seal()
         is_cancelled = self._stopped.is_set() and self._stopped_by is None
-        return Ending(table=self.table, seal=seal, error=self._stopped_by or error, is_cancelled=is_cancelled)
+        return Ending(table=self.table, seal=seal, error=self._stopped_by or error, is_cancelled=is_cancelled,
+                      finished=finished)  # fmt: skip
 
     async def _open(self) -> Json | None:
         """Take the stage over; why there is nothing to run, if what it runs over cannot be had."""
@@ -123,6 +134,8 @@ class StageKeeper:
         if self._pin is not None and self.plan.kind != "loop" and not self._stopped.is_set():
             try:
                 pinned = await self._pin(self.plan, recorded)
+            except StageFault as problem:
+                error = problem.error
             except NoetlError as problem:
                 error = failure("STAGE_INPUT", f"the input of step '{self.plan.step}' cannot be read: {problem}")
         await self._desk.open(pinned)
@@ -171,6 +184,43 @@ class StageKeeper:
             return None
         code = getattr(problem, "code", "STAGE_FAULT")
         return failure(code, f"the slots of step '{self.plan.step}' broke: {_told(problem)}")
+
+    async def _finished(self, error: Json | None) -> tuple[Json | None, Json | None]:
+        """Have it take effect if all rows are there, else undo it; what that says, and the error that there is."""
+        if self._finish is None:
+            return None, error
+        if error is None and not self._stopped.is_set() and not self.table.tally.is_any_failed:
+            if self.table.tally.stats.success != self.table.rows_total:
+                error = failure("HALTED", "the execution failed elsewhere before all rows were there; none was moved")
+            else:
+                return await self._effect(self._finish)
+        await self._undo(self._finish)
+        return None, error
+
+    async def _effect(self, finish: Finish) -> tuple[Json | None, Json | None]:
+        taking = asyncio.ensure_future(finish(self.table, True))
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            if not taking.done():
+                taking.cancel()
+            await asyncio.gather(taking, stopped, return_exceptions=True)
+        try:
+            return taking.result(), None
+        except asyncio.CancelledError:
+            error = None
+        except StageFault as problem:
+            error = problem.error
+        await self._undo(finish)
+        return None, error
+
+    async def _undo(self, finish: Finish) -> None:
+        try:
+            await finish(self.table, False)
+        except NoetlError as problem:
+            _log.warning("step '%s' may have left something behind: %s", self.plan.step, problem)
 
     async def _watch(self) -> None:
         """Give up frames of whose holders nothing is heard, and find out whether the stage is to go on."""

@@ -27,6 +27,10 @@ __all__ = ["is_worth_it", "why_no_spark", "why_not_on_spark"]
 
 _COLD_SECONDS = 10.0
 _WARM_SECONDS = 0.5
+_OF_WORKERS = {
+    "spark": "its body is a spark task, which needs the driver, and slots on Spark run in executors",
+    "transfer": "its body is a transfer, which runs on workers",
+}
 _ROWS_A_SECOND = {"row": 4_000, "frame": 1_000_000}
 _FRAMES_A_SECOND = 400
 
@@ -56,8 +60,8 @@ def why_not_on_spark(playbook: Playbook, step: Step, settings: Settings, conf: S
         return "encrypt_secret needs the key of the wallet, which executors are not given"
     known = Registry()
     for task in step.tasks:
-        if task.kind == "spark":
-            return "its body is a spark task, which needs the driver, and slots on Spark run in executors"
+        if task.kind in _OF_WORKERS:
+            return _OF_WORKERS[task.kind]
         if task.kind not in BUILT_IN and task.kind not in INTERPRETED and known.is_local(task.kind):
             return f"kind '{task.kind}' was added in this process only; make it an entry point of a package"
     return None

@@ -28,7 +28,7 @@ from noetl.runtime.stages.carriers import Carriers
 from noetl.runtime.stages.closing import report_of
 from noetl.runtime.stages.desk import Desk
 from noetl.runtime.stages.door import Door
-from noetl.runtime.stages.keeper import Ending, Host, Pin, StageKeeper
+from noetl.runtime.stages.keeper import Ending, Finish, Host, Pin, StageKeeper
 from noetl.runtime.stages.loopback import Loopback
 from noetl.runtime.stages.plane import StageServices
 from noetl.runtime.stages.progress import StageProgress
@@ -37,13 +37,15 @@ from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.vault import Session
 from noetl.runtime.worker import Work, time_limit
 
-__all__ = ["Address", "HostFor", "Stages"]
+__all__ = ["Address", "FinishFor", "HostFor", "Stages"]
 
 HostFor = Callable[[StagePlan, str], Host]
 """The host of a stage, by what its step says of the engine: auto, spark or worker."""
 OpenSession = Callable[[Work], Awaitable[Session | None]]
 SupportFor = Callable[[StagePlan, Work], Support | None]
 """What slots of other processes are given; None where there can be none."""
+FinishFor = Callable[[StagePlan], Finish | None]
+"""What has to be done at the end of a stage; None for most."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ class Stages:
         pin: Pin,
         open_session: OpenSession,
         support_for: SupportFor | None = None,
+        finish_for: FinishFor | None = None,
         on_events: Callable[[Sequence[Envelope]], None],
         steady: Clock | None = None,
     ) -> None:
@@ -84,6 +87,7 @@ class Stages:
         self._pin = pin
         self._open_session = open_session
         self._support_for = support_for
+        self._finish_for = finish_for
         self._on_events = on_events
         self._steady = steady or MonotonicClock()
         self._kept: dict[tuple[int, int], StageKeeper] = {}
@@ -170,7 +174,8 @@ class Stages:
         )  # fmt: skip
         clean = (lambda value: value) if session is None else session.redactor.value
         services = StageServices(tell=tell, recorded=recorded, credential=credential, clean=clean)
-        return StageKeeper(desk, services, self._steady, pin=self._pin, look=look)
+        finish = None if self._finish_for is None else self._finish_for(plan)
+        return StageKeeper(desk, services, self._steady, pin=self._pin, look=look, finish=finish)
 
     # --- What is kept
 

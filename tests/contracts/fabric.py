@@ -232,7 +232,7 @@ class FabricContract:
         (before,) = await fabric.tails()
         await fault.wipe()
         (after,) = await fabric.tails()
-        assert before.born != after.born
+        assert before.life != after.life
         await fabric.publish(items)
         assert positions(await everything(consumer, 5)) == [1, 2, 3, 4, 5]
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from noetl.adapters.memory.kv import MemoryKv
+from noetl.adapters.nats.connection import connect
+from noetl.adapters.nats.kv import NatsKv
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.kv import SqliteKv
 from noetl.runtime.clock import SystemClock
 from tests.contracts.kv import KvContract
+from tests.services.nats import nats_server, nats_url
+
+__all__ = ["nats_server", "nats_url"]
 
 
 class TestMemoryKv(KvContract):
@@ -21,3 +28,10 @@ class TestSqliteKv(KvContract):
     @pytest.fixture
     def kv(self, database: Database) -> SqliteKv:
         return SqliteKv(database, SystemClock())
+
+
+class TestNatsKv(KvContract):
+    @pytest.fixture
+    async def kv(self, nats_url: str) -> AsyncIterator[NatsKv]:
+        async with connect(nats_url) as connection:
+            yield NatsKv(connection)

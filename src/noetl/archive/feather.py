@@ -14,7 +14,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel.event import Envelope, PayloadRef, record_of
 from noetl.kernel.time import format_time, parse_time
 
-__all__ = ["SCHEMA", "FeatherWriter", "read_feather"]
+__all__ = ["SCHEMA", "FeatherWriter", "feather_bytes", "feather_events", "read_feather"]
 
 _TIMES = ("event_time", "ingest_time")
 _INTEGERS = (
@@ -73,7 +73,25 @@ def read_feather(path: Path) -> Iterator[tuple[str, Envelope]]:
         ) from None
 
 
-def _check_columns(found: pa.Schema, path: Path) -> None:
+def feather_bytes(events: Iterable[Envelope]) -> bytes:
+    """A few events as a whole Arrow IPC stream in memory; compression would cost a message more than it saves."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(pa.RecordBatch.from_pylist([_row(event) for event in events], schema=SCHEMA))
+    return sink.getvalue().to_pybytes()
+
+
+def feather_events(data: bytes, where: str) -> list[Envelope]:
+    """The events that `feather_bytes` wrote. Raises InvalidInput for anything else."""
+    try:
+        with pa.ipc.open_stream(data) as reader:
+            _check_columns(reader.schema, where)
+            return [_envelope(row, where) for row in reader.read_all().to_pylist()]
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(f"{where}: not a readable Arrow stream: {_first_line(error)}") from None
+
+
+def _check_columns(found: pa.Schema, path: Path | str) -> None:
     missing = [name for name in SCHEMA.names if name not in found.names]
     if missing:
         raise InvalidInput(f"{path}: not a log: it has no column {', '.join(missing)}")

@@ -45,6 +45,15 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_append_seconds": Instrument("histogram", "Time until an append to the ledger is durable.", (), _FAST),
     "noetl_append_events": Instrument("histogram", "Events of one append.", (), _SIZES),
     "noetl_projection_lag_events": Instrument("gauge", "Events in the log that were not projected yet when asked."),
+    "noetl_outbox_published_total": Instrument("counter", "Events that the fabric has taken from here."),
+    "noetl_outbox_failed_total": Instrument("counter", "Events that it has not taken, and that are tried again."),
+    "noetl_outbox_refilled_total": Instrument("counter", "Events that it had lost and that were published again."),
+    "noetl_outbox_publish_seconds": Instrument("histogram", "Time until a batch of events is handed over.", (), _FAST),
+    "noetl_outbox_pending": Instrument("gauge", "Events not yet published when asked."),
+    "noetl_dead_letters_total": Instrument(
+        "counter", "Messages given up and kept with their reason, by kind of stream.", ("kind",)
+    ),
+    "noetl_fabric_undecodable_total": Instrument("counter", "Messages of the fabric that are no events."),
     "noetl_queue_depth": Instrument("gauge", "Commands that wait for a worker slot."),
     "noetl_worker_slots_busy": Instrument("gauge", "Worker slots at work."),
     "noetl_auth_refused_total": Instrument("counter", "Requests refused before they reached a route.", ("reason",)),

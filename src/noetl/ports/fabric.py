@@ -41,10 +41,14 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamTail(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one stream begins and ends, in its own numbers. One that was made anew has another `born`."""
+    """Where one stream begins and ends, in its own numbers.
+
+    `life` is another one after the stream was made anew, and whenever it may have lost something since: its server
+    came back, or it has given a number twice.
+    """
 
     name: str
-    born: str
+    life: str
     first: int
     last: int
     messages: int

@@ -81,7 +81,7 @@ class MemoryFabric:
     async def tails(self) -> Sequence[StreamTail]:
         """Where the one stream begins and ends."""
         first = min(self.stored, default=self._last + 1)
-        return [StreamTail(name=_STREAM, born=self._birth, first=first, last=self._last, messages=len(self.stored))]
+        return [StreamTail(name=_STREAM, life=self._birth, first=first, last=self._last, messages=len(self.stored))]
 
     async def positions(self, *, since: str) -> AsyncIterator[int]:
         """What is here."""

@@ -15,6 +15,7 @@ from benchmarks.frames import frames
 from benchmarks.harness import Measurement
 from benchmarks.pass_table import pass_table
 from benchmarks.payload_write import payload_write
+from benchmarks.publisher import publisher
 from benchmarks.running import hello, loop, steps
 from benchmarks.shm import shm
 from benchmarks.snapshot import snapshot_tail
@@ -37,6 +38,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "payload_write": (payload_write, ">= 0.6"),
     "pass_table": (pass_table, "<= 1.3"),
     "frames": (frames, ">= 0.3"),
+    "publisher": (publisher, ">= 0.5"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),

@@ -25,9 +25,11 @@ __all__ = [
     "FILE_NAME",
     "Auth",
     "Bytes",
+    "Codec",
     "Effects",
     "Env",
     "Ledger",
+    "Nats",
     "Payloads",
     "Place",
     "Seconds",
@@ -193,6 +195,28 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How long a start in the background may take before it counts as failed."""
 
 
+Codec = Literal["json", "feather"]
+
+
+class Nats(msgspec.Struct, frozen=True, kw_only=True):
+    """The NATS JetStream that events are published to."""
+
+    url: str | None = None
+    """Its servers, such as `nats://user:password@host:4222`; without it nothing is published."""
+    credentials: str | None = None
+    """A file with the JWT and the seed of a user."""
+    streams: int = 1
+    """How many streams hold the events; a power of two up to 256."""
+    replicas: int = 1
+    """How many servers of a cluster keep each stream."""
+    keep: Seconds = Seconds(7 * 24 * 3600.0)
+    """How long events stay in their streams."""
+    codec: Codec = "json"
+    """How an event is written into a message: `json` or `feather`."""
+    patience: Seconds = Seconds(5.0)
+    """How long a call waits for an answer."""
+
+
 class Setting(NamedTuple):
     """One value as `noetl config view` shows it."""
 
@@ -215,6 +239,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     spark: Spark = Spark()
     env: Env = Env()
     server: Server = Server()
+    nats: Nats = Nats()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -242,6 +267,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "spark": Spark,
     "env": Env,
     "server": Server,
+    "nats": Nats,
 }
 
 
@@ -292,6 +318,13 @@ def _parse_auth(value: object) -> Auth:
     raise InvalidSetting(f"expected none or token, found {quoted(value)}")
 
 
+def _parse_codec(value: object) -> Codec:
+    match value:
+        case "json" | "feather":
+            return value
+    raise InvalidSetting(f"expected json or feather, found {quoted(value)}")
+
+
 class _Kind(NamedTuple):
     parse: Callable[[object], object]
     show: Callable[[Any], str]
@@ -307,6 +340,7 @@ _KINDS: dict[object, _Kind] = {
     int | None: _Kind(_parse_count, lambda value: "" if value is None else str(value)),
     Seconds | None: _Kind(parse_duration, lambda value: "" if value is None else format_duration(value)),
     Auth: _Kind(_parse_auth, str),
+    Codec: _Kind(_parse_codec, str),
     tuple[str, ...]: _Kind(_parse_texts, ", ".join),
 }
 

@@ -89,6 +89,13 @@ class TestLayers:
             "server.workers": "",
             "server.drain": "30s",
             "server.start": "30s",
+            "nats.url": "",
+            "nats.credentials": "",
+            "nats.streams": "1",
+            "nats.replicas": "1",
+            "nats.keep": "7d",
+            "nats.codec": "json",
+            "nats.patience": "5s",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

@@ -51,6 +51,7 @@ _COMMANDS = {
     "credential": ("credential", "Store secrets by name, sealed, for playbooks to refer to."),
     "token": ("token", "Make and revoke the tokens that callers of a server need."),
     "server": ("server", "Start, stop and look at the server of this home."),
+    "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "spark": ("spark", "Keep a Spark session warm between runs."),
     "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),

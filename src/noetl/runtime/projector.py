@@ -42,13 +42,16 @@ class Projector:
         registry: UpcasterRegistry,
         *,
         snapshot_every: int,
+        settles: bool = True,
     ) -> None:
+        """With `settles` the outbox forgets what was projected: there is nobody else who is to be told."""
         self._ledger = ledger
         self._projections = projections
         self._outbox = outbox
         self._replayer = replayer
         self._registry = registry
         self._every = snapshot_every
+        self._settles = settles
 
     async def catch_up(self, *, snapshots: bool = True) -> CaughtUp:
         """Project everything there is. Costs what is new, not what is there.
@@ -68,7 +71,8 @@ class Projector:
                 continue
             position = page[-1].position
             await self._projections.save(rows, checkpoint=(PROJECTOR, position))
-            await self._outbox.settle(position)
+            if self._settles:
+                await self._outbox.settle(position)
             events += len(page)
         for root in due if snapshots else ():
             await self._replayer.snapshot(root)

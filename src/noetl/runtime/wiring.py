@@ -12,6 +12,7 @@ import msgspec
 from noetl.adapters.sqlite.catalog import SqliteCatalog
 from noetl.adapters.sqlite.credentials import SqliteCredentials
 from noetl.adapters.sqlite.database import Database
+from noetl.adapters.sqlite.kv import SqliteKv
 from noetl.adapters.sqlite.leases import SqliteLeases
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
@@ -27,6 +28,7 @@ from noetl.payloads.tiers import PayloadTiers
 from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
+from noetl.ports.kv import Kv
 from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
 from noetl.ports.objects import ObjectStore
@@ -56,6 +58,7 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     ledger: Ledger
     outbox: Outbox
+    kv: Kv
     leases: Leases
     catalog: Catalog
     credentials: Credentials
@@ -126,6 +129,7 @@ async def open_embedded(
             clock=clock,
             ledger=ledger,
             outbox=outbox,
+            kv=SqliteKv(database, clock),
             leases=leases,
             catalog=SqliteCatalog(database, clock),
             credentials=SqliteCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
@@ -138,7 +142,13 @@ async def open_embedded(
             replayer=replayer,
             verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
             projector=Projector(
-                ledger, projections, outbox, replayer, registry, snapshot_every=settings.snapshots.every
+                ledger,
+                projections,
+                outbox,
+                replayer,
+                registry,
+                snapshot_every=settings.snapshots.every,
+                settles=settings.nats.url is None,
             ),
         )
 

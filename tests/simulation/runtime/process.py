@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, TypeVar, cast
 
 from noetl.adapters.memory.credentials import MemoryCredentials
+from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.adapters.memory.tokens import MemoryTokens
 from noetl.engine.decide import Report
@@ -123,6 +124,7 @@ class Process:
             clock=_OwnClock(gate),
             ledger=ledger,
             outbox=outbox,
+            kv=MemoryKv(world.clock),
             leases=world.leases,
             catalog=world.catalog,
             credentials=MemoryCredentials(world.clock),

@@ -13,6 +13,7 @@ import msgspec
 
 from noetl.adapters.memory.catalog import MemoryCatalog
 from noetl.adapters.memory.clock import VirtualClock
+from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.adapters.memory.outbox import MemoryOutbox
@@ -243,6 +244,7 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         clock=clock,
         ledger=ledger,
         outbox=outbox,
+        kv=MemoryKv(clock),
         leases=None,  # type: ignore[arg-type]  # nothing here leases
         catalog=catalog,
         credentials=None,  # type: ignore[arg-type]  # nor has credentials

@@ -1,0 +1,121 @@
+"""noetl outbox: publish what was committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from noetl.cli.exits import OK
+from noetl.cli.options import common, home_of, run_async, settings_of
+from noetl.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from noetl.kernel.event import Json
+    from noetl.observe.prometheus import PrometheusRecorder
+    from noetl.runtime.home import Home
+    from noetl.runtime.publishing import Publisher
+    from noetl.runtime.wiring import Embedded
+    from noetl.settings import Settings
+
+__all__ = ["command"]
+
+_MOST_PORT = 65535
+
+
+@click.command(epilog="Example: noetl outbox --once")
+@click.option("--once", is_flag=True, help="Publish what is due, put back what the streams have lost, and return.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events at a time.")
+@click.option("--commands", is_flag=True, help="Put commands into the queue for workers, too.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, _MOST_PORT),
+    metavar="N",
+    help="Answer /health, /metrics and /summary there, on this machine only; 0 for any port that is free.",
+)
+@common
+def command(
+    once: bool,
+    batch: int,
+    commands: bool,
+    metrics_port: int | None,
+    home: Path | None,
+    tenant: str | None,
+    as_json: bool,
+) -> int | None:
+    """Publish the events of this home to NATS JetStream (nats.url), in order and each at least once.
+
+    Several may run at once. One that is killed loses nothing: what it had in hand is due again after a minute. A stream
+    that was purged, wiped or has lost its end is filled again from the ledger. Runs until SIGTERM or an interrupt.
+    """
+    settings = settings_of(tenant)
+    place = home_of(home)
+    if once:
+        return run_async(_once(place, settings, batch, commands, as_json))
+    return run_async(_serve(place, settings, batch, commands, metrics_port, as_json))
+
+
+async def _once(home: Home, settings: Settings, batch: int, commands: bool, as_json: bool) -> int:
+    from noetl.runtime.messaging import open_publisher
+
+    async with open_publisher(home, settings, batch=batch, commands=commands) as (embedded, publisher):
+        await publisher.drain()
+        found = await publisher.check()
+        await publisher.settle()
+        pending = await embedded.outbox.pending_count()
+    totals = publisher.totals
+    if as_json:
+        document = {"published": totals.published, "failed": totals.failed, "pending": pending}
+        print_json({**document, "checked": found.looked_at, "refilled": found.missing})
+    else:
+        note(f"published {totals.published} events, {pending} are left")
+        if found.missing:
+            note(f"the streams had lost {found.missing} events, which are in them again")
+    return OK
+
+
+async def _serve(
+    home: Home, settings: Settings, batch: int, commands: bool, metrics_port: int | None, as_json: bool
+) -> int:
+    import asyncio
+    import contextlib
+    import signal
+
+    from noetl.runtime.messaging import open_publisher
+    from noetl.runtime.probe import probed
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as opened:
+        embedded, publisher = await opened.enter_async_context(
+            open_publisher(home, settings, batch=batch, commands=commands)
+        )
+        port = None
+        if metrics_port is not None:
+
+            async def summary() -> Json:
+                return await _summary(embedded, publisher)
+
+            async def levels(recorder: PrometheusRecorder) -> None:
+                recorder.level("noetl_outbox_pending", await embedded.outbox.pending_count())
+
+            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, levels))
+        if as_json:
+            print_json({"publishing": True, "metrics_port": port})
+        else:
+            where = "" if port is None else f"; http://127.0.0.1:{port}/summary says how it goes"
+            note(f"publishing the events of {home.path}{where}")
+        await publisher.run(stop)
+    if not as_json:
+        note(f"published {publisher.totals.published} events")
+    return OK
+
+
+async def _summary(embedded: Embedded, publisher: Publisher) -> Json:
+    pending = await embedded.outbox.pending_count()
+    totals: Json = msgspec.to_builtins(publisher.totals)
+    return {"ok": publisher.totals.last_error is None, "pending": pending, **totals}

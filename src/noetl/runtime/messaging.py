@@ -1,0 +1,105 @@
+"""Wiring of what needs NATS: from settings to the fabric, the queue and shared values."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from noetl.errors import InvalidInput, Unavailable
+from noetl.ports.fabric import Fabric
+from noetl.ports.kv import Kv
+from noetl.ports.queue import CommandQueue
+from noetl.runtime.home import Home
+from noetl.runtime.marks import Marks
+from noetl.runtime.projector import PROJECTOR
+from noetl.runtime.publishing import Publisher
+from noetl.runtime.wiring import Embedded, open_embedded
+from noetl.settings import Settings
+
+if TYPE_CHECKING:
+    from noetl.adapters.nats.streams import Topology
+
+__all__ = ["Messaging", "open_messaging", "open_publisher", "process_name"]
+
+
+class Messaging(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that goes through NATS."""
+
+    address: str
+    topology: Topology
+    fabric: Fabric
+    queue: CommandQueue
+    kv: Kv
+
+
+@contextlib.asynccontextmanager
+async def open_messaging(settings: Settings, *, name: str) -> AsyncIterator[Messaging]:
+    """Connect to the servers of `nats.url`, and make what is missing there.
+
+    Raises InvalidInput if there is no address, Unavailable if nobody answers or the client is not installed.
+    """
+    url = settings.nats.url
+    if url is None:
+        raise InvalidInput(
+            "there is no NATS to publish to: nats.url is not set",
+            hint='set nats.url in noetl.toml, such as "nats://127.0.0.1:4222", or NOETL_NATS__URL',
+        )
+    try:
+        from noetl.adapters.nats.connection import connect
+        from noetl.adapters.nats.fabric import NatsFabric
+        from noetl.adapters.nats.kv import NatsKv
+        from noetl.adapters.nats.queue import NatsCommandQueue
+        from noetl.adapters.nats.streams import Topology
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "nats":
+            raise
+        raise Unavailable("the client of NATS is not installed", hint='pip install "noetl[nats]"') from None
+    given = settings.nats
+    topology = Topology(region=settings.place.region, streams=given.streams, replicas=given.replicas, keep=given.keep)
+    async with connect(url, name=name, credentials=given.credentials, patience=given.patience) as connection:
+        fabric = NatsFabric(connection, topology, codec=given.codec)
+        await fabric.streams.ensure_events()
+        yield Messaging(
+            address=connection.address,
+            topology=topology,
+            fabric=fabric,
+            queue=NatsCommandQueue(connection, topology),
+            kv=NatsKv(connection, region=topology.region, replicas=topology.replicas),
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_publisher(
+    home: Home, settings: Settings, *, batch: int = 1000, commands: bool = False
+) -> AsyncIterator[tuple[Embedded, Publisher]]:
+    """The publisher of a home's outbox; with `commands` it puts these into the queue, too."""
+    name = process_name("outbox")
+    async with open_messaging(settings, name=name) as messaging, open_embedded(home, settings) as embedded:
+
+        async def floor() -> int:
+            return await embedded.projections.checkpoint(PROJECTOR)
+
+        yield (
+            embedded,
+            Publisher(
+                embedded.ledger,
+                embedded.outbox,
+                messaging.fabric,
+                embedded.clock,
+                name,
+                marks=Marks(embedded.kv, keep_seconds=settings.nats.keep),
+                floor=floor,
+                queue=messaging.queue if commands else None,
+                batch=batch,
+            ),
+        )
+
+
+def process_name(role: str) -> str:
+    """What this process is called where others see it."""
+    return f"{role}@{socket.gethostname()}/{os.getpid()}"

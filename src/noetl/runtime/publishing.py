@@ -1,0 +1,201 @@
+"""The outbox publisher: from what was committed to everybody who follows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from noetl.errors import Unavailable
+from noetl.kernel.event import Envelope, Recorded
+from noetl.observe import metrics
+from noetl.ports.clock import Clock
+from noetl.ports.fabric import Fabric, StreamTail
+from noetl.ports.ledger import Ledger
+from noetl.ports.outbox import Outbox, OutboxRow
+from noetl.ports.queue import CommandQueue, QueuedCommand
+from noetl.runtime.marks import Marks
+from noetl.runtime.refill import Refilled, may_have_lost, refill
+
+__all__ = ["SHARED_POOL", "Publisher", "Totals", "command_of"]
+
+SHARED_POOL = "shared"
+_ASKED = frozenset({"command.issued", "command.resumed"})
+_log = logging.getLogger("noetl.outbox")
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """What a publisher has done."""
+
+    claimed: int = 0
+    published: int = 0
+    failed: int = 0
+    refilled: int = 0
+    last_error: str | None = None
+
+
+class Publisher:
+    """Claims rows in batches, hands them over, and says what became of them.
+
+    Rows are claimed with a lease: of several publishers each has its own, and those of one that dies are due again.
+    A row is marked when the fabric has acknowledged it; whoever dies in between publishes it once more, and the
+    fabric knows its id.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        outbox: Outbox,
+        fabric: Fabric,
+        clock: Clock,
+        owner: str,
+        *,
+        marks: Marks,
+        floor: Callable[[], Awaitable[int]],
+        queue: CommandQueue | None = None,
+        batch: int = 1000,
+        lease_seconds: float = 60.0,
+    ) -> None:
+        """`floor` gives the position that everybody who needs the rows has passed; `queue` gets the commands."""
+        self._ledger = ledger
+        self._outbox = outbox
+        self._fabric = fabric
+        self._clock = clock
+        self._owner = owner
+        self._floor = floor
+        self._queue = queue
+        self._batch = batch
+        self._lease = lease_seconds
+        self._marks = marks
+        self._tails: Sequence[StreamTail] = ()
+        self.totals = Totals()
+
+    async def drain(self) -> int:
+        """Publish what is due until nothing is. Returns how many rows went; raises Unavailable when none can.
+
+        The next rows are claimed while the ones before are on their way.
+        """
+        gone = 0
+        rows = await self._claim()
+        while rows:
+            following = asyncio.ensure_future(self._claim())
+            try:
+                gone += await self._hand_over(rows)
+            except BaseException:
+                await self._give_back(following)
+                raise
+            rows = await following
+        return gone
+
+    async def check(self) -> Refilled:
+        """Look whether the fabric may have lost something since the last look, and put it back."""
+        tails = await self._fabric.tails()
+        if self._tails and not may_have_lost(self._tails, tails):
+            self._tails = tails
+            return Refilled(looked_at=0, missing=0)
+        last = await self._ledger.position()
+        await self.drain()  # what was never published is not lost
+        now = self._clock.now()
+        found = await refill(self._ledger, self._fabric, after=await self._marks.floor(now), upto=last)
+        await self._marks.note(now, last)
+        self._tails = await self._fabric.tails()
+        if found.missing:
+            _log.warning("the fabric had lost %d of %d events; they are in it again", found.missing, found.looked_at)
+            metrics.count("noetl_outbox_refilled_total", amount=found.missing)
+            self.totals.refilled += found.missing
+        return found
+
+    async def settle(self) -> int:
+        """Forget rows that are published and that everybody has passed. Returns how many went."""
+        last = await self._ledger.position()
+        if await self._outbox.pending_count():
+            return 0
+        return await self._outbox.settle(min(last, await self._floor()))
+
+    async def run(
+        self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 30.0, most_wait: float = 30.0
+    ) -> None:
+        """Publish until told to stop. While the fabric is away it is asked ever more rarely, and nothing is lost."""
+        wait, check_at = idle, 0.0
+        while not stop.is_set():
+            try:
+                gone = await self.drain()
+                if time.monotonic() >= check_at:
+                    await self.check()
+                    await self.settle()
+                    check_at = time.monotonic() + check_every
+                self.totals.last_error = None
+                wait = idle
+            except Unavailable as error:
+                gone = 0
+                if self.totals.last_error != error.message:
+                    _log.warning("%s", error)
+                self.totals.last_error = error.message
+                wait = min(max(wait * 2, 1.0), most_wait)
+            if not gone:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), wait)
+
+    async def _claim(self) -> Sequence[OutboxRow]:
+        rows = await self._outbox.claim(self._owner, limit=self._batch, lease_seconds=self._lease)
+        self.totals.claimed += len(rows)
+        return rows
+
+    async def _hand_over(self, rows: Sequence[OutboxRow]) -> int:
+        began = time.perf_counter()
+        try:
+            if self._queue is not None:
+                await self._queue.enqueue([asked for row in rows if (asked := command_of(row.event)) is not None])
+            published = await self._fabric.publish([Recorded(row.position, row.event) for row in rows])
+        except Unavailable:
+            await self._failed(rows)
+            raise
+        if published.taken:
+            await self._outbox.mark_published(self._owner, published.taken)
+        metrics.count("noetl_outbox_published_total", amount=len(published.taken))
+        metrics.observe("noetl_outbox_publish_seconds", time.perf_counter() - began)
+        self.totals.published += len(published.taken)
+        if published.refused:
+            reason = next(iter(published.refused.values()))
+            await self._failed([row for row in rows if row.position in published.refused])
+            if not published.taken:
+                raise Unavailable(f"the fabric has refused {len(rows)} events: {reason}")
+            self.totals.last_error = reason
+            _log.warning("the fabric has refused %d of %d events: %s", len(published.refused), len(rows), reason)
+        return len(published.taken)
+
+    async def _failed(self, rows: Sequence[OutboxRow]) -> None:
+        """Due again later, the later the oftener they were tried."""
+        metrics.count("noetl_outbox_failed_total", amount=len(rows))
+        self.totals.failed += len(rows)
+        by_delay: dict[float, list[int]] = {}
+        for row in rows:
+            by_delay.setdefault(min(60.0, 0.25 * 2 ** min(row.attempts, 10)), []).append(row.position)
+        for delay, positions in by_delay.items():
+            await self._outbox.mark_failed(self._owner, positions, retry_in=delay)
+
+    async def _give_back(self, following: asyncio.Future[Sequence[OutboxRow]]) -> None:
+        """What was claimed ahead is due at once for anybody else."""
+        rows = await asyncio.shield(following)
+        await self._outbox.mark_failed(self._owner, [row.position for row in rows], retry_in=0.0)
+
+
+def command_of(event: Envelope) -> QueuedCommand | None:
+    """The command that an event asks a worker for, or None."""
+    if event.event_type not in _ASKED or event.execution_id is None:
+        return None
+    pool = event.payload.get("pool")
+    return QueuedCommand(
+        pool=pool if isinstance(pool, str) and pool else SHARED_POOL,
+        tenant_id=event.tenant_id,
+        organization_id=event.organization_id,
+        execution_id=event.execution_id,
+        command_id=event.command_id or event.event_id,
+        event_id=event.event_id,
+        step=event.node_name or "",
+        kind=str(event.payload.get("kind", "")),
+    )

@@ -58,7 +58,7 @@ class Publisher:
         floor: Callable[[], Awaitable[int]],
         queue: CommandQueue | None = None,
         batch: int = 1000,
-        lease_seconds: float = 60.0,
+        lease_seconds: float = 30.0,
     ) -> None:
         """`floor` gives the position that everybody who needs the rows has passed; `queue` gets the commands."""
         self._ledger = ledger
@@ -104,7 +104,6 @@ class Publisher:
         await self._marks.note(now, last)
         self._tails = await self._fabric.tails()
         if found.missing:
-            _log.warning("the fabric had lost %d of %d events; they are in it again", found.missing, found.looked_at)
             metrics.count("noetl_outbox_refilled_total", amount=found.missing)
             self.totals.refilled += found.missing
         return found
@@ -117,7 +116,7 @@ class Publisher:
         return await self._outbox.settle(min(last, await self._floor()))
 
     async def run(
-        self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 30.0, most_wait: float = 30.0
+        self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 10.0, most_wait: float = 30.0
     ) -> None:
         """Publish until told to stop. While the fabric is away it is asked ever more rarely, and nothing is lost."""
         wait, check_at = idle, 0.0
@@ -125,7 +124,9 @@ class Publisher:
             try:
                 gone = await self.drain()
                 if time.monotonic() >= check_at:
-                    await self.check()
+                    found = await self.check()
+                    if found.missing:
+                        _log.warning("the streams had lost %d events, which are in them again", found.missing)
                     await self.settle()
                     check_at = time.monotonic() + check_every
                 self.totals.last_error = None

@@ -111,7 +111,7 @@ class Connection:
         """The server cannot be reached."""
         return Unavailable(
             f"NATS at {self.address} cannot be reached: {why}",
-            hint="check that it runs and that nats.url leads to it; this process goes on trying",
+            hint="check that it runs and that nats.url leads to it",
         )
 
     async def close(self) -> None:

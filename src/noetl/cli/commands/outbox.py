@@ -47,8 +47,9 @@ def command(
 ) -> int | None:
     """Publish the events of this home to NATS JetStream (nats.url), in order and each at least once.
 
-    Several may run at once. One that is killed loses nothing: what it had in hand is due again after a minute. A stream
-    that was purged, wiped or has lost its end is filled again from the ledger. Runs until SIGTERM or an interrupt.
+    Several may run at once. One that is killed loses nothing: what it had in hand is due again half a minute later. A
+    stream that was purged, wiped or has lost its end is filled again from the ledger. Runs until SIGTERM or an
+    interrupt.
     """
     settings = settings_of(tenant)
     place = home_of(home)

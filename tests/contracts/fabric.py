@@ -20,7 +20,7 @@ from noetl.ports.fabric import Consumer, Delivery, Fabric, Lag, shard_of_event
 from tests.scribe import Scribe
 from tests.unit.kernel.drafts import STREAM, draft
 
-SETTLE, ATTEMPTS = 0.5, 3
+SETTLE, ATTEMPTS = 1.0, 3
 PATIENCE = 10.0
 LONG_AGO = "2024-01-01T00:00:00.000000Z"
 
@@ -87,6 +87,8 @@ class FabricContract:
         await fabric.publish(moved)
         consumer = await fabric.consumer("projector")
         assert [one.item for one in await everything(consumer, 6)] == [*ours, *moved]
+        await fabric.publish(moved)
+        assert await consumer.fetch() == []
 
     async def test_nothing_published_is_nothing(self, fabric: Fabric) -> None:
         published = await fabric.publish([])
@@ -145,8 +147,8 @@ class FabricContract:
         await fabric.publish(written(1))
         consumer = await fabric.consumer("projector", settle_within=SETTLE)
         first = await consumer.fetch(wait=PATIENCE)
-        for _ in range(3):
-            assert await consumer.fetch(wait=SETTLE * 0.6) == []
+        for _ in range(6):
+            assert await consumer.fetch(wait=SETTLE / 4) == []
             await consumer.extend(first)
         await consumer.ack(first)
         assert await consumer.lag() == Lag(waiting=0, unsettled=0)
@@ -155,9 +157,9 @@ class FabricContract:
         await fabric.publish(written(2))
         consumer = await fabric.consumer("projector")
         first = await consumer.fetch(wait=PATIENCE)
-        await consumer.nak(first[:1], delay=0.3)
+        await consumer.nak(first[:1], delay=1.5)
         await consumer.nak(first[1:])
-        (second,) = await consumer.fetch(wait=0.2)
+        (second,) = await consumer.fetch(wait=1)
         assert (second.item.position, second.attempts) == (2, 2)
         (delayed,) = await consumer.fetch(wait=PATIENCE)
         assert (delayed.item.position, delayed.attempts) == (1, 2)
@@ -223,6 +225,12 @@ class FabricContract:
         assert await held(fabric) == []
         assert list((await fabric.publish(items[:3])).taken) == [1, 2, 3]
         assert positions(await everything(consumer, 3)) == [1, 2, 3]
+        for _ in range(2):
+            await fault.purge()
+            await fabric.publish(items[:3])
+            await fabric.publish(items[:3])
+        assert positions(await everything(consumer, 3)) == [1, 2, 3]
+        assert await held(fabric) == [1, 2, 3]
 
     async def test_a_stream_that_was_wiped_is_made_anew(self, fabric: Fabric, fault: Fault) -> None:
         items = written(5)

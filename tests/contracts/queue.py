@@ -1,6 +1,6 @@
 """What every CommandQueue must do.
 
-A subclass brings the fixture `queue`, empty, with leases of half a second and three attempts, and `dead`, which
+A subclass brings the fixture `queue`, empty, with leases of a second and three attempts, and `dead`, which
 gives the reasons of the dead letters there are.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand, QueuedCommand
 
-LEASE, ATTEMPTS = 0.5, 3
+LEASE, ATTEMPTS = 1.0, 3
 PATIENCE = 10.0
 Dead = Callable[[], Awaitable[Sequence[str]]]
 
@@ -103,8 +103,8 @@ class CommandQueueContract:
     async def test_extending_keeps_others_away(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(1)])
         (leased,) = await queue.lease("shared", wait=PATIENCE)
-        for _ in range(4):
-            assert await queue.lease("shared", wait=LEASE * 0.6) == []
+        for _ in range(6):
+            assert await queue.lease("shared", wait=LEASE / 4) == []
             await queue.extend(leased)
         (again,) = await queue.lease("shared", wait=PATIENCE)
         assert again.attempts == 2
@@ -112,12 +112,12 @@ class CommandQueueContract:
     async def test_what_is_given_back_comes_again_after_its_delay(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(1)])
         (leased,) = await queue.lease("shared", wait=PATIENCE)
-        await queue.nack(leased, delay=0.3)
+        await queue.nack(leased, delay=1.0)
         assert await queue.lease("shared") == []
         (again,) = await queue.lease("shared", wait=PATIENCE)
         assert again.attempts == 2
         await queue.nack(again)
-        assert ids(await queue.lease("shared", wait=LEASE * 0.6)) == [1]
+        assert ids(await queue.lease("shared", wait=LEASE / 2)) == [1]
 
     async def test_a_poisoned_command_ends_with_the_dead_letters(self, queue: CommandQueue, dead: Dead) -> None:
         await queue.enqueue([command(1), command(2)])

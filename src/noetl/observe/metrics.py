@@ -50,6 +50,10 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_outbox_refilled_total": Instrument("counter", "Events that it had lost and that were published again."),
     "noetl_outbox_publish_seconds": Instrument("histogram", "Time until a batch of events is handed over.", (), _FAST),
     "noetl_outbox_pending": Instrument("gauge", "Events not yet published when asked."),
+    "noetl_projector_deliveries_total": Instrument(
+        "counter", "Deliveries that a projector has settled: ack, nak or term.", ("outcome",)
+    ),
+    "noetl_projector_batch_seconds": Instrument("histogram", "Time to project and settle a batch.", (), _FAST),
     "noetl_dead_letters_total": Instrument(
         "counter", "Messages given up and kept with their reason, by kind of stream.", ("kind",)
     ),

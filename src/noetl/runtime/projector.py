@@ -7,20 +7,19 @@ from collections.abc import Sequence
 import msgspec
 
 from noetl.errors import Corruption
-from noetl.kernel.event import Envelope, Recorded
-from noetl.kernel.fold import State, apply, keys_of, new_state
+from noetl.kernel.event import Recorded
 from noetl.kernel.streams import root_of
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
+from noetl.runtime.rows import Overtaken, fold_into_rows
 
 __all__ = ["PROJECTOR", "CaughtUp", "Projector"]
 
 PROJECTOR = "embedded"
 _PAGE = 1000
-_ROOT_ID = "root"
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +65,7 @@ class Projector:
             try:
                 for root, group in _by_root(page).items():
                     rows += await self._project(root, group, position, due)
-            except _Overtaken as overtaken:
+            except Overtaken as overtaken:
                 position = await self._follow(position, overtaken.row)
                 continue
             position = page[-1].position
@@ -81,33 +80,10 @@ class Projector:
     async def _project(
         self, root: Stream, group: Sequence[Recorded], after: int, due: set[Stream]
     ) -> list[ProjectionRow]:
-        events = [self._registry.upcast(item.event) for item in group]
-        state = await self._load(root, events, after)
-        before = state.root.event_count
-        for event in events:
-            apply(state, event)
-        if before // self._every != state.root.event_count // self._every:
+        folded = await fold_into_rows(self._projections, self._registry, root, group, after)
+        if folded.before // self._every != folded.after // self._every:
             due.add(root)
-        version = group[-1].position
-        return [
-            ProjectionRow(root=root, surface=surface, row_id=row_id, version=version, row=row.encoded())
-            for surface, row_id, row in state.take_changed()
-        ]
-
-    async def _load(self, root: Stream, events: Sequence[Envelope], after: int) -> State:
-        """Just the rows that these events touch, as of the position that the page follows."""
-        state = new_state(root.stream_id)
-        wanted = {next(iter(state.surfaces)): {_ROOT_ID}}
-        for event in events:
-            for surface, row_id in keys_of(event):
-                if surface in state.surfaces:
-                    wanted.setdefault(surface, set()).add(row_id)
-        for surface, ids in wanted.items():
-            for row in await self._projections.load(root, surface=surface, ids=sorted(ids)):
-                if row.version > after:
-                    raise _Overtaken(row)
-                state.load(surface, row.row, f"projection of {root.stream_id}")
-        return state
+        return folded.rows
 
     async def _follow(self, position: int, row: ProjectionRow) -> int:
         """Go on from where the other projector is; its rows and its checkpoint were saved together."""
@@ -119,14 +95,6 @@ class Projector:
                 hint="run noetl verify",
             )
         return reached
-
-
-class _Overtaken(Exception):
-    """A row has events in it that were about to be folded into it: another process projects the same log."""
-
-    def __init__(self, row: ProjectionRow) -> None:
-        super().__init__(row.row_id)
-        self.row = row
 
 
 def _by_root(page: Sequence[Recorded]) -> dict[Stream, list[Recorded]]:

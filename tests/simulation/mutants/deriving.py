@@ -16,7 +16,7 @@ from noetl.kernel.event import Envelope, Recorded
 from noetl.kernel.fold import State, apply, business, keys_of
 from noetl.ports.projections import ProjectionRow, ProjectionStore, Saved, Snapshot
 from noetl.replay import service, snapshots
-from noetl.runtime import projector
+from noetl.runtime import projector, rows
 from tests.simulation.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
@@ -70,7 +70,7 @@ def _row_not_loaded(patch: pytest.MonkeyPatch) -> None:
     def fewer(event: Envelope) -> Iterator[tuple[str, str]]:
         return (key for key in keys_of(event) if key[0] != "business_objects")
 
-    patch.setattr(projector, "keys_of", fewer)
+    patch.setattr(rows, "keys_of", fewer)
 
 
 def _older_wins(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def _last_id_not_max(patch: pytest.MonkeyPatch) -> None:
         state.root.last_event_id = event.event_id
         return state
 
-    for module in (service, projector):
+    for module in (service, rows):
         patch.setattr(module, "apply", last)
     patch.setattr("tests.simulation.checks.apply", last)  # the checks fold with the shipped code too
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import uuid
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime
 
@@ -17,7 +16,7 @@ from noetl.adapters.nats.letters import DeadLetters
 from noetl.adapters.nats.messages import CHECKSUM, POSITION, position_of
 from noetl.adapters.nats.scan import scan
 from noetl.adapters.nats.streams import Streams, Topology
-from noetl.adapters.nats.window import Acknowledged, Outgoing, Refused, Window
+from noetl.adapters.nats.window import MISSING, Acknowledged, Outgoing, Window
 from noetl.archive.wire import Codec, encode_event
 from noetl.errors import NoetlError
 from noetl.kernel.event import Recorded
@@ -28,7 +27,7 @@ from noetl.ports.fabric import DeadLetter, Published, StreamTail, shard_of_event
 __all__ = ["NatsFabric"]
 
 _LOOKS_AT_ONCE = 32
-_MOST_SUBJECT = 1024
+_TRIES = 5
 _MICROS = 1_000_000
 _Message = tuple[Recorded, Outgoing]
 
@@ -61,38 +60,39 @@ class NatsFabric:
             raise self._connection.gone("the connection was lost")
         return Published(taken=[item.position for item in items if item.position in taken], refused=refused)
 
-    async def _send(self, messages: list[_Message], refused: dict[int, str], *, again: bool = True) -> set[int]:
+    async def _send(self, messages: list[_Message], refused: dict[int, str]) -> set[int]:
+        """The positions that were taken; what has to be sent once more is, under another id or into a new stream."""
         taken: set[int] = set()
-        missing: list[_Message] = []
-        known: list[tuple[_Message, Acknowledged]] = []
-        for message, answer in zip(
-            messages, await self._window.publish([message for _, message in messages]), strict=True
-        ):
-            position = message[0].position
-            if isinstance(answer, Refused):
-                if answer.missing and again:
-                    missing.append(message)
+        for _ in range(_TRIES):
+            known: list[tuple[_Message, Acknowledged]] = []
+            again: list[_Message] = []
+            answers = await self._window.publish([message for _, message in messages])
+            for message, answer in zip(messages, answers, strict=True):
+                if isinstance(answer, Acknowledged):
+                    known.append((message, answer))
+                elif answer.missing:
+                    again.append(message)
                 else:
-                    refused[position] = answer.reason
-            elif answer.duplicate and again:
-                known.append((message, answer))
-            else:
-                taken.add(position)
-                self._notice(answer)
-        absent = await self._absent(known)
-        taken |= {item.position for (item, _), _ in known} - {item.position for item, _ in absent}
-        for item, _ in missing:
-            await self.streams.ensure(self._stream_of(item), again=True)
-        if missing or absent:
-            renamed = [(item, _renamed(message)) for item, message in absent]
-            taken |= await self._send([*missing, *renamed], refused, again=False)
+                    refused[message[0].position] = answer.reason
+            for stream in {self._stream_of(item) for item, _ in again}:
+                await self.streams.ensure(stream, again=True)
+            there = await self._are_there(known)
+            for ((item, outgoing), answer), is_there in zip(known, there, strict=True):
+                if is_there:
+                    taken.add(item.position)
+                else:
+                    again.append((item, _renamed(outgoing, answer.seq)))
+            messages = again
+            if not messages:
+                break
+        refused.update({item.position: MISSING for item, _ in messages})
         return taken
 
-    async def _absent(self, known: list[tuple[_Message, Acknowledged]]) -> list[_Message]:
-        """Of what JetStream says it has, what it has not: purged, cut off, or another event of the same id."""
+    async def _are_there(self, known: list[tuple[_Message, Acknowledged]]) -> list[bool]:
+        """Of what JetStream says it knows, whether it has it: it may be purged, cut off, or another of the same id."""
         looking = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
-        async def is_there(message: _Message, answer: Acknowledged) -> bool:
+        async def is_there(item: Recorded, answer: Acknowledged) -> bool:
             async with looking:
                 try:
                     found = await self._connection.call(
@@ -100,11 +100,20 @@ class NatsFabric:
                     )
                 except nats.js.errors.NotFoundError:
                     return False
-            return (found.headers or {}).get(CHECKSUM) == message[0].event.envelope_checksum
+            return (found.headers or {}).get(CHECKSUM) == item.event.envelope_checksum
 
+        found = [True] * len(known)
+        doubtful = []
+        for place, (_, answer) in enumerate(known):
+            if answer.duplicate:
+                doubtful.append(place)
+            else:
+                self._notice(answer)
         with self._connection.explained("looking for an event"):
-            there = await asyncio.gather(*(is_there(message, answer) for message, answer in known))
-        return [message for (message, _), is_known in zip(known, there, strict=True) if not is_known]
+            looks = await asyncio.gather(*(is_there(known[place][0][0], known[place][1]) for place in doubtful))
+        for place, is_known in zip(doubtful, looks, strict=True):
+            found[place] = is_known
+        return found
 
     def _notice(self, answer: Acknowledged) -> None:
         """A number that was given before: the stream has lost its end since."""
@@ -197,7 +206,7 @@ def _subject(tenant: str, org: str, execution: int | None, shard: int) -> str:
     return str(EventSubject(tenant=tenant, org=org, execution=execution, shard=shard))
 
 
-def _renamed(message: Outgoing) -> Outgoing:
-    """The same event under an id that JetStream cannot know."""
-    headers = {**message.headers, "Nats-Msg-Id": f"{message.headers['Nats-Msg-Id']}.{uuid.uuid4().hex}"}
+def _renamed(message: Outgoing, taken_by: int) -> Outgoing:
+    """The same event under an id that says where the one before is taken: whoever finds the same uses the same."""
+    headers = {**message.headers, "Nats-Msg-Id": f"{message.headers['Nats-Msg-Id']}.{taken_by}"}
     return Outgoing(message.subject, message.data, headers)

@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 
 from noetl.adapters.nats.connection import Connection
 
-__all__ = ["Acknowledged", "Outgoing", "Refused", "Window"]
+__all__ = ["MISSING", "Acknowledged", "Outgoing", "Refused", "Window"]
 
 _NO_RESPONDERS = "503"
 MISSING = "no stream takes this subject"

@@ -116,6 +116,9 @@ async def _write_events(embedded: Embedded, root: Stream, draft: Path) -> Survey
             references, mentions = await in_thread(survey.take_all, events)
             for ref in references:
                 await _copy(payloads, ref, draft / PAYLOADS / ref.sha256, survey)
+            for ref in references:
+                for listed in await in_thread(_look_into, survey, ref, draft):
+                    await _copy(payloads, listed, draft / PAYLOADS / listed.sha256, survey)
             for name in mentions:
                 with contextlib.suppress(NotFound):  # somebody's text, and perhaps no more than that
                     await _copy_if_new(payloads, await payloads.ref_of(name), draft / PAYLOADS / name.sha256)
@@ -124,6 +127,13 @@ async def _write_events(embedded: Embedded, root: Stream, draft: Path) -> Survey
     if not survey.events:
         raise NotFound(f"there is no {root.stream_id}", hint="noetl list shows the ones there are")
     return survey
+
+
+def _look_into(survey: Survey, ref: PayloadRef, draft: Path) -> list[PayloadRef]:
+    """What an object that was copied just now names, if it is one that names others."""
+    if object_of(ref) not in survey.listings:
+        return []
+    return survey.look_into(ref, (draft / PAYLOADS / ref.sha256).read_bytes())
 
 
 async def _copy(payloads: PayloadStore, ref: PayloadRef, target: Path, survey: Survey) -> None:

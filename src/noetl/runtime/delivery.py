@@ -20,6 +20,7 @@ from noetl.runtime.survey import Survey
 
 __all__ = ["Examined", "Owner", "Part", "buffer_part", "events_part", "examine", "owner_of"]
 
+_MOST_LISTED = 256 << 20
 Placed = Iterator[tuple[str, Envelope]]
 
 
@@ -123,6 +124,9 @@ def examine(parts: Sequence[Part], registry: UpcasterRegistry, restamper: Restam
         if part.metadata is not None:
             _check_metadata(part.metadata, survey, owner, survey.events - before)
     payloads = {sha256: file for part in parts for sha256, file in part.payloads.items()}
+    for listing in taken.listings.values():
+        if listing.sha256 in payloads:
+            taken.look_into(listing, _read(payloads[listing.sha256]))
     _check_payloads(payloads, taken)
     return Examined(
         events=survey.events,
@@ -133,6 +137,14 @@ def examine(parts: Sequence[Part], registry: UpcasterRegistry, restamper: Restam
         references=taken.references,
         payloads=payloads,
     )
+
+
+def _read(file: Path) -> bytes:
+    """A list of other payloads. Raises InvalidInput for one that no stage has made."""
+    size = file.stat().st_size
+    if size > _MOST_LISTED:
+        raise InvalidInput(f"{PAYLOADS}/{file.name} has {size} bytes, which is more than a list of outputs may have")
+    return file.read_bytes()
 
 
 def _check_belongs(event: Envelope, part: Part, owner: Owner) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.data.stage.listing import listings_in
 from noetl.errors import InvalidEvent, InvalidName
 from noetl.kernel.event import Envelope, Json, PayloadRef
 from noetl.kernel.names import PayloadName, ResultName, parse
@@ -14,7 +15,7 @@ from noetl.payloads.routes import routed, split_route
 from noetl.runtime.externalize import REFERENCE, VALUES
 from noetl.runtime.storage import payload_ref_of
 
-__all__ = ["document_of", "mentions_of", "object_of", "references_of", "with_references"]
+__all__ = ["document_of", "listings_of", "mentions_of", "object_of", "references_of", "with_references"]
 
 Name = PayloadName | ResultName
 RootOf = Callable[[int], int | None]
@@ -43,6 +44,16 @@ def references_of(event: Envelope) -> Iterator[PayloadRef]:
             reason = f"not a reference: {error}"
             raise InvalidEvent("payload.result.reference", reason, event_id=event.event_id) from None
         yield from _in_store(ref)
+    for listing in listings_of(event):
+        yield from _in_store(listing)
+
+
+def listings_of(event: Envelope) -> Iterator[PayloadRef]:
+    """Every object of the event's own tenant that the event names and that names others in turn."""
+    for ref in listings_in(event.event_type, event.payload, event.payload_ref):
+        name = _name(ref.uri)
+        if name is not None and _tenant_of(name) == event.tenant_id:
+            yield ref
 
 
 def object_of(ref: PayloadRef) -> str:

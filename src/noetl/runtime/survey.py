@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from noetl.archive.buffer import StreamEnd
+from noetl.data.stage.listing import listed_in
 from noetl.errors import IntegrityMismatch, InvalidInput, NoetlError, StreamSealed, VersionConflict
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, PayloadRef
@@ -17,7 +18,7 @@ from noetl.kernel.streams import category_of, root_of
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.payloads.routes import split_route
-from noetl.runtime.references import mentions_of, object_of, references_of
+from noetl.runtime.references import listings_of, mentions_of, object_of, references_of
 
 __all__ = ["Survey"]
 
@@ -34,6 +35,8 @@ class Survey:
         self.heads: dict[Stream, StreamHead | None] = {}
         self.references: dict[str, tuple[int, PayloadRef]] = {}
         """By `object_of`, each with an event that refers to it."""
+        self.listings: dict[str, PayloadRef] = {}
+        """Those of them that name others in turn."""
         self._lengths: dict[str, int] = {}
         self.mentions: dict[str, PayloadName] = {}
         self.events = 0
@@ -60,9 +63,20 @@ class Survey:
             raise IntegrityMismatch(f"event {event.event_id}: {sealed.message}") from None
         self._fold(event)
         for ref in references_of(event):
-            self._note(event, ref)
+            _check_key(event, ref)
+            self._note(event.event_id, ref)
+        for ref in listings_of(event):
+            self.listings.setdefault(object_of(ref), ref)
         self.mentions.update({name.sha256: name for name in mentions_of(event) if name.sha256 not in self.mentions})
         self.events += 1
+
+    def look_into(self, listing: PayloadRef, data: bytes) -> list[PayloadRef]:
+        """Take what a list names; what of it nobody has referred to before. Raises InvalidInput, IntegrityMismatch."""
+        event_id, _ = self.references[object_of(listing)]
+        found = [ref for ref in listed_in(data, listing) if object_of(ref) not in self.references]
+        for ref in found:
+            self._note(event_id, ref)
+        return found
 
     @property
     def roots(self) -> list[Stream]:
@@ -95,19 +109,20 @@ class Survey:
             if isinstance(row, CommandRow):
                 row.result = None  # up to 64 KiB for each command, and nobody asks this state for them
 
-    def _note(self, event: Envelope, ref: PayloadRef) -> None:
-        if ref.key is not None:
-            _check_key(event, ref, ref.key)
-        self.references.setdefault(object_of(ref), (event.event_id, ref))
+    def _note(self, event_id: int, ref: PayloadRef) -> None:
+        self.references.setdefault(object_of(ref), (event_id, ref))
         known = self._lengths.setdefault(ref.sha256, ref.bytes)
         if known != ref.bytes:
             raise IntegrityMismatch(
-                f"event {event.event_id} says that payload {ref.sha256} has {ref.bytes} bytes, another one says {known}"
+                f"event {event_id} says that payload {ref.sha256} has {ref.bytes} bytes, another one says {known}"
             )
 
 
-def _check_key(event: Envelope, ref: PayloadRef, key: str) -> None:
+def _check_key(event: Envelope, ref: PayloadRef) -> None:
     """An event could name any object there is; it may name those of its own tenant's results, by their own keys."""
+    key = ref.key
+    if key is None:
+        return
     place = ResultCoordinates.parse(ref.uri)
     if place.tenant != event.tenant_id or not place.owns(split_route(key)[1]):
         raise InvalidInput(f"event {event.event_id} refers to object '{key}', which is not that of '{ref.uri}'")

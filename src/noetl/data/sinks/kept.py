@@ -10,6 +10,7 @@ import msgspec
 
 from noetl.data.sinks.written import part_files
 from noetl.data.stage.files import read_batches, write_batches
+from noetl.data.stage.listing import FRAMES
 from noetl.kernel import canonical
 from noetl.kernel.event import Json, PayloadRef
 from noetl.payloads.blocking import in_thread
@@ -41,8 +42,8 @@ async def keep(folder: Path, step: str, tiers: PayloadTiers) -> tuple[Json, int]
     frames = [
         {"index": index, "rows": ref.rows, "output": msgspec.to_builtins(ref)} for index, ref in enumerate(outputs)
     ]
-    listed = {"kind": "frames", "step": step, "rows": rows, "bytes": size, "frames": frames}
-    return await keep_json(listed, tiers, form="frames", rows=rows, frames=len(outputs)), size
+    listed = {"kind": FRAMES, "step": step, "rows": rows, "bytes": size, "frames": frames}
+    return await keep_json(listed, tiers, form=FRAMES, rows=rows, frames=len(outputs)), size
 
 
 async def keep_json(value: Any, tiers: PayloadTiers, **more: Any) -> Json:

@@ -6,8 +6,6 @@ import mmap
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from noetl.data.frame.output import without_lineage
 from noetl.data.sources.files import open_files
 from noetl.data.sources.reading import Frame, Reading
@@ -15,6 +13,7 @@ from noetl.data.sources.spooling import Spool
 from noetl.data.sources.staging import frame_of, stage
 from noetl.data.stage.files import Opened
 from noetl.data.stage.inputs import payload_ref_of
+from noetl.data.stage.listing import FRAMES, outputs_in
 from noetl.errors import InvalidInput
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.lazy import LazyMapping, LazySequence, plain
@@ -72,10 +71,9 @@ async def open_ref(said: Any, reading: Reading) -> Frame:
     if said.get("form") == "files":
         return await open_files(str(said["path"]), said.get("format"), {}, reading)
     ref = payload_ref_of(dict(said))
-    if said.get("form") == "frames":
+    if said.get("form") == FRAMES:
         listed = await reading.means.results.value(ref)
-        outputs = [frame["output"] for frame in listed["frames"] if frame.get("output")]
-        return await _of_refs([msgspec.convert(output, PayloadRef) for output in outputs], reading)
+        return await _of_refs(outputs_in(listed, ref), reading)
     return await _of_stored(ref, reading)
 
 

@@ -27,6 +27,7 @@ from noetl.data.stage.files import (
     read_batches,
     write_batches,
 )
+from noetl.data.stage.listing import FRAMES, outputs_in
 from noetl.data.stage.manifest import Source
 from noetl.data.stage.slices import SCALARS
 from noetl.errors import InvalidInput, NotFound
@@ -118,10 +119,9 @@ class Inputs:
         if reference.get("form") == "files" and not path:
             return await self.of_files(str(reference["path"]), reference.get("format"), {})
         ref = payload_ref_of(reference)
-        if reference.get("form") == "frames" and not path:
+        if reference.get("form") == FRAMES and not path:
             listed = await self._results.value(ref)
-            outputs = [frame["output"] for frame in listed["frames"] if frame.get("output")]
-            return await self.of_refs([msgspec.convert(output, PayloadRef) for output in outputs])
+            return await self.of_refs(outputs_in(listed, ref))
         if ref.media_type == MEDIA_TYPES["feather"] and not path and await self._is_native(ref):
             return await self.of_refs([ref])
         return await self.of_value(await self._results.value(ref), path)
@@ -252,7 +252,7 @@ def payload_ref_of(reference: Json) -> PayloadRef:
                 "sha256": meta["sha256"],
                 "media_type": meta["content_type"],
                 "bytes": meta["bytes"],
-                "rows": reference.get("rows") if reference.get("form") != "frames" else None,
+                "rows": reference.get("rows") if reference.get("form") != FRAMES else None,
                 "key": reference.get("key"),
             },
             PayloadRef,

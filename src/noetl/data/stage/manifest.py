@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from noetl.data.frame.protocol import Slice
+from noetl.data.stage.listing import PINNED
 from noetl.errors import IntegrityMismatch
 from noetl.kernel.event import Json, PayloadRef
 
@@ -130,7 +131,7 @@ def slices_of(manifest: Manifest, ref: PayloadRef) -> tuple[Slice, ...]:
 
 def write_manifest(manifest: Manifest) -> bytes:
     """The manifest as it is stored."""
-    return msgspec.json.encode({"kind": "pinned", **msgspec.to_builtins(manifest)})
+    return msgspec.json.encode({"kind": PINNED, **msgspec.to_builtins(manifest)})
 
 
 def read_manifest(data: bytes) -> Manifest:

@@ -78,7 +78,7 @@ async def collect(embedded: Embedded, request: Request, progress: Progress = lam
     for prefix in request.shared if request.delete else ():
         await (claim if request.claim else check_owner)(objects, embedded.ledger, prefix)
     with Inventory() as inventory:
-        references = References(embedded.ledger, inventory)
+        references = References(embedded.ledger, inventory, follow=not request.trace)
         await references.catch_up()
         await references.add_catalog(embedded.catalog, embedded.settings.tenant.id)
         collector = Collector(

@@ -85,11 +85,15 @@ class Collector:
     # --- Finding ---
 
     async def find(self, *, trace: bool = True) -> None:
-        """Suspect what is dead. With `trace` the names inside of what is alive keep objects alive, too."""
+        """Suspect what is dead. With `trace` the names inside of what is alive keep objects alive, too.
+
+        Without, that holds for the lists of a stage's outputs and inputs only: their names are not a user's affair.
+        """
         await self._references.catch_up()
         await self._look_through()
-        if trace and self._inventory.suspects(limit=1):
-            await self._trace()
+        if self._inventory.suspects(limit=1):
+            await (self._trace() if trace else self._follow())
+            await self._acquit_sidecars()
         for total in self._inventory.totals():
             metrics.count("noetl_gc_objects_total", total.kind, "dead", amount=total.objects)
 
@@ -166,6 +170,15 @@ class Collector:
                 await self._acquit_named_in(info.key)
                 looked += 1
                 self._progress("looked into objects", looked)
+
+    async def _follow(self) -> None:
+        """Look into the lists that events name."""
+        for looked, key in enumerate(sorted(self._references.listings), start=1):
+            if self._is_alive(key):
+                await self._acquit_named_in(key)
+            self._progress("looked into lists", looked)
+
+    async def _acquit_sidecars(self) -> None:
         after = ""
         while page := self._inventory.suspects(after=after):
             for suspect in page:

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from noetl.adapters.sqlite.inventory import Inventory
+from noetl.data.stage.listing import listings_in
 from noetl.errors import IntegrityMismatch, InvalidInput
-from noetl.kernel.event import Record, checksum_of
+from noetl.kernel.event import PayloadRef, Record, checksum_of
 from noetl.kernel.streams import execution_of
 from noetl.kernel.time import parse_time
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.payloads.blocking import in_thread
+from noetl.payloads.store import payload_key
 from noetl.ports.catalog import Catalog
 from noetl.ports.ledger import Audited, Ledger
 from noetl.runtime.gc.naming import names_in, owner_of
@@ -27,14 +29,19 @@ __all__ = ["FOREVER", "References", "references_in"]
 FOREVER = (1 << 63) - 1
 _PAGE = 1000
 _EXPIRING = b'"expires_at"'
+_LISTING = (b'"form":"frames"', b'"slice":')
 _SHORT_LIVED = "step"
 
 
 class References:
     """The references of one ledger, as far as it has been read."""
 
-    def __init__(self, ledger: Ledger, inventory: Inventory) -> None:
+    def __init__(self, ledger: Ledger, inventory: Inventory, *, follow: bool = False) -> None:
+        """With `follow` the objects are remembered that name others in turn."""
         self._ledger = ledger
+        self._follow = follow
+        self.listings: set[str] = set()
+        """The keys of lists that events name: of a stage's outputs, and of what it runs over."""
         self._inventory = inventory
         self._tenants: set[str] = set()
         self.position = 0
@@ -72,6 +79,8 @@ class References:
                     hint="run noetl verify --all; nothing is collected before the log is sound",
                 )
             self._tenants.add(record.tenant_id)
+            if self._follow:
+                self.listings.update(_listings_of(record))
             for identity, until in references_in(record).items():
                 references[identity] = max(until, references.get(identity, 0))
             execution = execution_of(record.stream_id)
@@ -80,6 +89,17 @@ class References:
                 executions[owner] = executions.get(owner, False) or canonical_type(record.event_type) in TERMINAL_TYPES
         self._inventory.refer(references)
         self._inventory.meet(executions)
+
+
+def _listings_of(record: Record) -> Iterator[str]:
+    payload = bytes(record.payload)
+    if not any(sign in payload for sign in _LISTING):
+        return
+    own = None
+    if record.payload_ref is not msgspec.UNSET:
+        own = msgspec.json.decode(record.payload_ref, type=PayloadRef)
+    for ref in listings_in(record.event_type, msgspec.json.decode(payload), own):
+        yield payload_key(record.tenant_id, ref.sha256) if ref.key is None else ref.key
 
 
 def references_in(record: Record) -> dict[bytes, int]:

@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from noetl.data.stage.listing import listed_in
 from noetl.errors import InvalidName
 from noetl.kernel.event import Envelope, PayloadRef
 from noetl.kernel.names import PayloadName, ResultName, parse
 from noetl.kernel.streams import category_of
 from noetl.payloads.store import payload_key
 from noetl.ports.ledger import Ledger, Stream
-from noetl.runtime.references import document_of, references_of
+from noetl.runtime.references import document_of, listings_of, references_of
 
-__all__ = ["Need", "needs_of", "needs_of_event"]
+__all__ = ["Need", "needs_inside", "needs_of", "needs_of_event"]
 
 _PAGE = 1000
 _SEEN_BYTES = 16  # of a digest, enough to tell keys apart, and little for each of millions
@@ -28,6 +29,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     ref: PayloadRef
     event: Envelope
     is_document: bool = False
+    is_listing: bool = False
+    """Whether it names other objects in turn."""
 
     @property
     def is_own(self) -> bool:
@@ -81,13 +84,21 @@ def needs_of_event(event: Envelope) -> Iterator[Need]:
     if category_of(event.stream_id) != "execution":
         return
     document = document_of(event)
-    own = event.payload_ref
+    own, listings = event.payload_ref, {_key_of(ref) for ref in listings_of(event)}
     if own is not None and own.key is not None:
         yield Need(key=own.key, ref=own, event=event)
     for ref in references_of(event):
         key = _key_of(ref)
         if key is not None:
-            yield Need(key=key, ref=ref, event=event, is_document=ref == document)
+            yield Need(key=key, ref=ref, event=event, is_document=ref == document, is_listing=key in listings)
+
+
+def needs_inside(need: Need, data: bytes) -> Iterator[Need]:
+    """The objects that a list names and that no event refers to."""
+    for ref in listed_in(data, need.ref):
+        key = _key_of(ref)
+        if ref.key is None and key is not None:
+            yield Need(key=key, ref=ref, event=need.event)
 
 
 def _key_of(ref: PayloadRef) -> str | None:

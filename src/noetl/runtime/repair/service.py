@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from noetl.engine.pipeline import RunTask
+from noetl.errors import Corruption, NotFound
 from noetl.kernel.event import Json
 from noetl.ports.ledger import Stream
 from noetl.runtime.home import Home
 from noetl.runtime.origin import origin_of
 from noetl.runtime.repair.copies import BufferSource, CatalogSource, FileSource, ReplicaSource, TierSource
-from noetl.runtime.repair.needs import needs_of
+from noetl.runtime.repair.needs import Need, needs_inside, needs_of
 from noetl.runtime.repair.remaking import Bench, LoopSource, RerunSource
 from noetl.runtime.repair.repairer import Finding, Repairer, Report, Source
 from noetl.runtime.repair.rows import RowRepairer, RowReport
@@ -76,6 +77,10 @@ async def repair(
             finding = await repairer.look_at(need)
             if finding is not None:
                 on_finding(finding)
+            async for inner in _inside(embedded, need):
+                finding = await repairer.look_at(inner)
+                if finding is not None:
+                    on_finding(finding)
     rows = RowRepairer(embedded.verifier, embedded.replayer, embedded.projections, dry_run=request.dry_run)
     reports: list[RowReport] = []
     looked = 0
@@ -86,6 +91,18 @@ async def repair(
         looked += 1
         progress("verified", looked)
     return Repair(objects=repairer.report, rows=reports)
+
+
+async def _inside(embedded: Embedded, need: Need) -> AsyncIterator[Need]:
+    """What a list names, if this is one and it can be read."""
+    if not need.is_listing:
+        return
+    try:
+        data = await embedded.objects.get(need.key)
+    except (NotFound, Corruption):
+        return  # it is among the findings
+    for inner in needs_inside(need, data):
+        yield inner
 
 
 async def _roots(embedded: Embedded, request: Request) -> AsyncIterator[Stream]:

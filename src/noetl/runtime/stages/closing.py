@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from noetl.data.frame.output import LINEAGE
 from noetl.data.frame.protocol import StagePlan
 from noetl.data.frame.tally import Output, Stats
+from noetl.data.stage.listing import FRAMES
 from noetl.engine.control import add_assignments
 from noetl.engine.decide import Report
 from noetl.engine.outcome import failure
@@ -22,13 +24,8 @@ from noetl.payloads.results import ResultStore
 from noetl.runtime.stages.keeper import Ending
 from noetl.runtime.storage import About, Storage
 
-__all__ = ["FRAMES", "LINEAGE", "report_of"]
+__all__ = ["report_of"]
 
-FRAMES = "frames"
-"""The form of a reference to the outputs of a stage: a list of them, in the order of slot and frame."""
-LINEAGE = frozenset(
-    {"_stage_id", "_frame_id", "_parent_frame_id", "_command_id", "_slot", "_frame_index", "_row_index"}
-)
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 16 * 1024
 

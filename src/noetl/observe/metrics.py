@@ -40,7 +40,7 @@ INSTRUMENTS: dict[str, Instrument] = {
     ),
     "noetl_frame_rows_total": Instrument("counter", "Rows of committed frames, by outcome.", ("outcome",)),
     "noetl_effect_barrier_total": Instrument(
-        "counter", "Tasks that came to the effect barrier, by what became of their outcome.", ("outcome",)
+        "counter", "Tasks and frames that came to the effect barrier, by what became of their outcome.", ("outcome",)
     ),
     "noetl_append_seconds": Instrument("histogram", "Time until an append to the ledger is durable.", (), _FAST),
     "noetl_append_events": Instrument("histogram", "Events of one append.", (), _SIZES),

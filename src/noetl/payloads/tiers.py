@@ -54,9 +54,11 @@ class Durable(Protocol):
 class Tiers:
     """The objects of one store, from wherever they are nearest."""
 
-    def __init__(self, store: Durable, caches: Caches) -> None:
+    def __init__(self, store: Durable, caches: Caches, *, verify_ipc: bool = False) -> None:
+        """With `verify_ipc` shared memory is read against its digest, whatever the settings say."""
         self._store = store
         self._caches = caches
+        self._verify_ipc = verify_ipc or caches.verify_ipc
 
     def over(self, store: Durable) -> Tiers:
         """The objects of another store, with the same caches."""
@@ -180,7 +182,7 @@ class Tiers:
         if ref.ipc is None or (shared := await self._caches.shared()) is None:
             _read("shared", "miss")
             return None
-        found = await _tried("shared", shared.get, ref, verify=self._caches.verify_ipc)
+        found = await _tried("shared", shared.get, ref, verify=self._verify_ipc)
         if found is None or isinstance(found, str):
             _read("shared", found or "error")
             return None
@@ -230,13 +232,17 @@ class Tiers:
 class PayloadTiers(Tiers):
     """The payloads of one tenant through the tiers, for writers too."""
 
-    def __init__(self, store: PayloadStore, caches: Caches) -> None:
-        super().__init__(store, caches)
+    def __init__(self, store: PayloadStore, caches: Caches, *, verify_ipc: bool = False) -> None:
+        super().__init__(store, caches, verify_ipc=verify_ipc)
         self._payloads = store
 
     async def ref_of(self, name: PayloadName) -> PayloadRef:
         """The reference behind a name. Raises NotFound."""
         return await self._payloads.ref_of(name)
+
+    def verifying(self) -> PayloadTiers:
+        """The same payloads, with shared memory read against its digest."""
+        return PayloadTiers(self._payloads, self._caches, verify_ipc=True)
 
     def of_tenant(self, tenant: str) -> PayloadTiers:
         """The payloads of another tenant, with the same caches."""

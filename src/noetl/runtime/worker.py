@@ -106,7 +106,7 @@ class Worker:
         """`call_playbook` is for the rows of data stages: a command waits for a call elsewhere, a row does here."""
         self._call_playbook = call_playbook
         self._vault = vault
-        self._effects = effects
+        self.effects = effects
         """Where outcomes are kept before they are reported; None where a report's commit is what makes them durable."""
         self._notice = notice
         self.env = env or {}
@@ -191,7 +191,7 @@ class Worker:
         is_row, limit = work.frame is not None, work.playbook.executor.default_timeout
         pipeline = Pipeline(step, names, self._rendering, host, limit, is_row=is_row)
         following = _begun(pipeline, work)
-        barrier = None if self._effects is None else self._barrier(self._effects, work, session)
+        barrier = None if self.effects is None else self._barrier(self.effects, work, session)
         asked: RunTask | None = None
         while not isinstance(following, Ended):
             if isinstance(following, Wait):

@@ -266,8 +266,9 @@ class TestTables:
         assert await node.process().table(ref) == TABLE
         assert tally.reads() == {"memory": "miss", "shared": "stale", "disk": "miss", "durable": "hit"}
 
+    @pytest.mark.parametrize("asked", ["by the settings", "by a stage"])
     async def test_damage_in_shared_memory_falls_through_and_is_removed(
-        self, node: Node, tally: Tally, shm: Path
+        self, node: Node, tally: Tally, shm: Path, asked: str
     ) -> None:
         ref = await node.process().store_table(TABLE)
         segment = shm / f"noetl-{os.getuid()}-{ref.sha256}"
@@ -277,7 +278,8 @@ class TestTables:
             file.write(b"!")
         os.utime(segment, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         tally.reads()
-        assert await node.process(verify_ipc=True).table(ref) == TABLE
+        reader = node.process(verify_ipc=True) if asked == "by the settings" else node.process().verifying()
+        assert await reader.table(ref) == TABLE
         assert tally.reads()["shared"] == "damaged"
         assert not segment.exists()
 

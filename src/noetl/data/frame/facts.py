@@ -43,6 +43,8 @@ def committed(outcome: FrameOutcome, assigned: Json) -> Json:
         said["timings_ms"] = {task: round(seconds * 1000, 3) for task, seconds in outcome.timings.items()}
     if outcome.output is not None and outcome.output.schema_digest is not None:
         said["schema_digest"] = outcome.output.schema_digest
+    if outcome.adopted:
+        said["adopted"] = outcome.adopted
     if assigned:
         said["set"] = assigned
     if outcome.errors:

@@ -182,6 +182,8 @@ class FrameOutcome(msgspec.Struct, frozen=True, kw_only=True):
     rest: Opening | None = None
     """The rows that were not run because of a soft limit. They become a frame in the same append, or nothing does."""
     locality: Json = {}
+    adopted: int = 0
+    """The attempt that has run it, where that was an earlier one: its outcome was durable, and nothing was run now."""
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: FrameOutcome
     output: Any = None
+    is_kept: bool = False
+    """Whether it was made durable by an earlier attempt, output and all."""
 
 
 async def run_frame(plan: StagePlan, frame: Frame, given: Given, body: Body) -> Ran:

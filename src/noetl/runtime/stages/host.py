@@ -23,12 +23,12 @@ from noetl.data.stage.slices import SliceReader
 from noetl.engine.outcome import failure
 from noetl.errors import NoetlError, Unavailable
 from noetl.kernel.event import Json, PayloadRef
-from noetl.kernel.names import FrameCoordinates, ResultCoordinates
 from noetl.payloads.results import ResultStore
 from noetl.payloads.tables import TableValue
 from noetl.payloads.tiers import PayloadTiers
 from noetl.ports.clock import Clock
 from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stages.barrier import FrameBarrier, has_effects, place_of_frame
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.stages.claims import Claims
 from noetl.runtime.stages.support import Support
@@ -60,10 +60,13 @@ class StageWork:
         self._plan = plan
         self._locality = locality or {"host": "worker"}
         self._body = body
-        self._tiers = tiers
+        self._tiers = tiers = tiers.verifying() if plan.policy.verify_ipc else tiers
         self._results = results
         self._slices = SliceReader(tiers)
         self._transfer = TransferStage(body) if plan.kind == "transfer" else None
+        effects = body.worker.effects
+        is_guarded = effects is not None and has_effects(body.step, body.worker.registry)
+        self._barrier = FrameBarrier(effects, results, plan) if effects is not None and is_guarded else None
         self._claims = Claims(body, tiers) if plan.kind == "loop" else None
 
     async def claim(self, slot: int) -> Opening | None:
@@ -72,8 +75,10 @@ class StageWork:
         return await self._claims.claim(slot)
 
     async def run(self, frame: Frame) -> Ran:
-        """Run the body of a frame."""
+        """Run the body of a frame, unless an earlier attempt has done so to its end."""
         try:
+            if self._barrier is not None and (known := await self._barrier.adopt(frame)) is not None:
+                return Ran(outcome=known, is_kept=True)
             given = await self._given(frame)
             if self._plan.policy.process == "frame" and given.groups is None:
                 given = whole_part(self._plan, given)
@@ -89,10 +94,12 @@ class StageWork:
     async def keep(self, frame: Frame, ran: Ran) -> FrameOutcome:
         """Store the output of a frame."""
         outcome = msgspec.structs.replace(ran.outcome, locality=self._locality)
-        if ran.output is None or not ran.output.num_rows:
+        if ran.is_kept:
             return outcome
         try:
-            return msgspec.structs.replace(outcome, output=await self._stored(frame, ran.output))
+            if ran.output is not None and ran.output.num_rows:
+                outcome = msgspec.structs.replace(outcome, output=await self._stored(frame, ran.output))
+            return outcome if self._barrier is None else await self._barrier.keep(frame, outcome)
         except (NoetlError, OSError) as problem:
             return _failed(frame, problem)
 
@@ -104,17 +111,8 @@ class StageWork:
         return Given(table.slice(frame.claim_row, frame.row_count), is_claim=True)
 
     async def _stored(self, frame: Frame, table: pa.Table) -> PayloadRef:
-        plan = self._plan
-        place = ResultCoordinates(
-            tenant=plan.tenant,
-            project=plan.project,
-            execution_id=plan.execution_id,
-            step=plan.step,
-            run=plan.epoch,
-            frame=FrameCoordinates(epoch=plan.epoch, slot=frame.slot, index=frame.index),
-            attempt=frame.attempt,
-        )
-        return await self._results.put(place, TableValue(table), plan.home)
+        place = place_of_frame(self._plan, frame)
+        return await self._results.put(place, TableValue(table), self._plan.home)
 
 
 def _failed(frame: Frame, problem: Exception) -> FrameOutcome:

@@ -32,6 +32,7 @@ from noetl.kernel.names import Home
 from noetl.runtime.clock import MonotonicClock, SystemClock
 from noetl.runtime.stages.desk import Desk
 from noetl.runtime.stages.keeper import StageKeeper
+from noetl.runtime.stages.placement import Placement
 from noetl.runtime.stages.plane import StageServices
 
 __all__ = ["frames"]
@@ -70,6 +71,9 @@ def frames() -> Measurement:
 
 class _Idle:
     """Slots whose bodies do nothing."""
+
+    def place(self, _: StagePlan, __: int | None) -> Placement:
+        return Placement(asked="worker", host="worker", reason="nothing is to be run")
 
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -22,9 +22,10 @@ from noetl.kernel.tail import Stream
 from noetl.ports.ledger import Ledger
 from noetl.runtime.stages.desk import Desk
 from noetl.runtime.stages.keeper import Ending, StageKeeper
+from noetl.runtime.stages.placement import Placement
 from noetl.runtime.stages.plane import StageServices
 
-__all__ = ["EXECUTION", "STAGE", "Puppet", "Stage", "done", "opening", "plan_of", "reference"]
+__all__ = ["EXECUTION", "STAGE", "Here", "Puppet", "Stage", "done", "opening", "plan_of", "reference"]
 
 TENANT = "acme"
 EXECUTION = 7_000
@@ -69,7 +70,15 @@ def done(frame: Frame, *, failed: int = 0, rows: int | None = None, **more: Any)
     )
 
 
-class Puppet:
+class Here:
+    """A host that is where the test is."""
+
+    def place(self, plan: StagePlan, rows: int | None, frames: int = 0) -> Placement:
+        """Here."""
+        return Placement(asked="worker", host="worker", reason="it is a test")
+
+
+class Puppet(Here):
     """A host whose slots are moved by the test."""
 
     def __init__(self) -> None:

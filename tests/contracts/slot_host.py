@@ -69,6 +69,12 @@ class Ground:
         document = msgspec.json.encode({**head, "workflow": list(steps)}).decode()
         await self.embedded.catalog.register(ORIGIN.tenant_id, path, "Playbook", document)
 
+    async def surface(self, finished: Finished, name: str) -> list[Json]:
+        """The rows of a surface of an execution, oldest first."""
+        root = Stream(ORIGIN.tenant_id, f"execution/{finished.execution_id}")
+        found = await self.embedded.projections.load(root, surface=name)
+        return [msgspec.json.decode(item.row) for item in found]
+
     async def rows(self, result: Json, *, lineage: bool = False) -> list[Json]:
         """The output of a stage, in its order."""
         listed = await self.embedded.results.value(payload_ref_of(result["ref"]))
@@ -129,6 +135,21 @@ FILES: dict[str, tuple[Callable[[Path], None], Any]] = {
     "json lines": (write_json_lines, "all.jsonl"),
     "arrow": (write_arrow, {"arrow": "all.arrow"}),
 }
+
+
+async def check_lineage(on: Ground, finished: Finished) -> None:
+    """Two stages, one over the frames of the other: every row of theirs leads to where it is from."""
+    first, second = await on.surface(finished, "stages")
+    assert (first.get("parent_stage_id"), second.get("parent_stage_id")) == (None, first["stage_id"])
+    frames = await on.surface(finished, "frames")
+    own = {frame["frame_id"] for frame in frames if frame["stage_id"] == first["stage_id"]}
+    commands = {first["stage_id"]: first["command_id"], second["stage_id"]: second["command_id"]}
+    for frame in frames:
+        assert frame["command_id"] == commands[frame["stage_id"]] is not None
+        assert int(frame["frame_id"]) <= int(frame["claimed_event_id"]) < int(frame["terminal_event_id"])
+    parents = {frame["stage_id"]: frame["parent_frame_id"] for frame in frames if frame.get("parent_frame_id")}
+    assert first["stage_id"] not in parents
+    assert own.issuperset(parents.values())
 
 
 class SlotHostContract:
@@ -211,6 +232,7 @@ class SlotHostContract:
         assert len({row["_parent_frame_id"] for row in found}) == 4
         assert [row["_row_index"] for row in found] == [*range(7), *range(7), *range(6)]
         assert len({row["_frame_id"] for row in found}) == 3
+        await check_lineage(on, finished)
 
     async def test_names_of_a_row_and_its_frame(self, on: Ground) -> None:
         names = {

@@ -54,6 +54,8 @@ class Progress:
                     ended = self._board.apply(event)
                     if ended is not None and not self._live:
                         _print_step(ended)
+                    elif not self._live and event.event_type == "stage.started" and event.payload.get("ui"):
+                        note(f"  {readable(event.node_name or '')} runs on Spark: {readable(event.payload['ui'])}")
 
     def hear(self, notice: Notice) -> None:
         """Show what a worker says."""

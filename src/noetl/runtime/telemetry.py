@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.engine.fact import Fact
 from noetl.errors import StreamSealed, Unavailable
-from noetl.kernel.event import Draft
+from noetl.kernel.event import Draft, Envelope
 from noetl.kernel.seal import Seal
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import telemetry_stream
@@ -44,13 +44,17 @@ class Telemetry:
             return  # its execution is over
         self._unsealed.add(execution_id)
 
-    async def tell(self, execution_id: int, drafts: Sequence[Draft]) -> None:
-        """Write down what is worth knowing about frames that run for long. That it cannot be is not worth a failure."""
+    async def tell(self, execution_id: int, drafts: Sequence[Draft]) -> Sequence[Envelope]:
+        """Write down what is worth knowing about stages that run for long; the events, for those who watch.
+
+        That it cannot be is not worth a failure.
+        """
         try:
-            await self._ledger.append([Batch(stream=self._stream(execution_id), drafts=drafts)])
+            events = await self._ledger.append([Batch(stream=self._stream(execution_id), drafts=drafts)])
         except (Unavailable, StreamSealed):
-            return
+            return ()
         self._unsealed.add(execution_id)
+        return events
 
     async def seal(self, execution_id: int, *, final: bool = False) -> None:
         """Vouch for what was said so far; after a final seal nothing more can be."""

@@ -12,7 +12,7 @@ import msgspec
 from noetl.data.frame.protocol import Claimed, Frame, FrameOutcome, FramePlane, Opening, SlotReport, StagePlan
 from noetl.kernel.event import Json
 from tests.simulation.stages.world import LEASE, Life, Lost, StageWorld, reached
-from tests.stagework import reference
+from tests.stagework import Here, reference
 
 __all__ = ["SimHost"]
 
@@ -27,7 +27,7 @@ class _Died(Exception):
     """A slot is no more."""
 
 
-class SimHost:
+class SimHost(Here):
     """Runs slots inside of the keeper's process, or outside, where they outlive it and reach whoever keeps then."""
 
     def __init__(self, world: StageWorld, life: Life, current: Callable[[], Reach | None]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from noetl.data.stage.inputs import payload_ref_of
 from noetl.data.stage.listing import listed_in, outputs_in, reference_to
-from noetl.data.stage.pinning import payload_ref_of
 from noetl.errors import InvalidInput
 from noetl.kernel import canonical
 from noetl.kernel.event import Json, PayloadRef

@@ -37,6 +37,8 @@ class Counter:
     rows: int = 0
     rows_failed: int = 0
     bytes: int = 0
+    again: int = 0
+    """Frames that were lost with whoever ran them, and are run again."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class StepRun:
     waiting_until: float | None = None
     log: str = ""
     error: str = ""
+    ui: str = ""
+    """Where somebody can watch it: the Spark UI."""
     called: dict[int, Run] = field(default_factory=dict)
 
 
@@ -108,6 +112,8 @@ class Board:
             "frame.dispatched": self._dispatched,
             "frame.committed": self._framed,
             "frame.failed": self._framed,
+            "frame.abandoned": self._abandoned,
+            "stage.started": self._placed,
             "step.exit": self._exited,
             "step.skipped": self._skipped,
         }
@@ -233,6 +239,17 @@ class Board:
             step.counter.rows += rows
             step.counter.rows_failed += rows if failed else _number((outcomes or {}).get("error"))
             step.counter.bytes += event.payload_ref.bytes if event.payload_ref is not None and not failed else 0
+
+    def _abandoned(self, run: Run, event: Envelope) -> None:
+        step = run.steps.get(event.node_name or "")
+        if step is not None and step.counter is not None:
+            step.counter.again += 1
+
+    def _placed(self, run: Run, event: Envelope) -> None:
+        """Slots of a stage begin somewhere; on Spark it is said where to watch them."""
+        step, ui = run.steps.get(event.node_name or ""), event.payload.get("ui")
+        if step is not None and isinstance(ui, str):
+            step.ui = ui
 
     def _errored(self, run: Run, event: Envelope) -> None:
         step = run.steps.get(event.node_name or "")

@@ -118,6 +118,8 @@ def _ended(step: EndedStep, frame: _Frame) -> Line:
 def _running(run: Run, frame: _Frame, depth: int) -> Iterator[Line]:
     for step in list(run.steps.values()):
         yield _step(step, frame, depth)
+        if step.ui:
+            yield [Piece(f"{'  ' * depth}  │ on Spark, see {readable(step.ui, _MOST_LOG)}", "dim")]
         if step.log:
             yield [Piece(f"{'  ' * depth}  │ {readable(step.log.strip(), _MOST_LOG)}", "dim")]
         yield from _calls(step.called, frame, depth + 1)
@@ -184,6 +186,8 @@ def _rows(counter: Counter) -> Line:
         line.append(Piece(f" ({counter.rows_failed:,} failed)", "red"))
     if counter.bytes:
         line.append(Piece(f"  {size(counter.bytes)}", "dim"))
+    if counter.again:
+        line.append(Piece(f"  {counter.again:,} run again", "yellow"))
     return line
 
 
@@ -210,6 +214,8 @@ def tally(step: EndedStep) -> str:
         if step.counter.rows:
             failed = f" ({step.counter.rows_failed:,} failed)" if step.counter.rows_failed else ""
             said.append(f"{step.counter.rows:,} {_word(step.counter.rows, 'row')}{failed}")
+        if step.counter.again:
+            said.append(f"{step.counter.again:,} run again")
     if step.attempts > 1:
         said.append(f"{step.attempts} attempts")
     return ", ".join(said)

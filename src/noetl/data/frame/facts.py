@@ -28,11 +28,9 @@ def dispatched(frame: FrameState, lease_until: str | None, frames: int | None = 
     if frame.cursor:
         said["cursor"] = frame.cursor
     if frame.parent_frame_id is not None:
-        said |= {
-            "parent_frame_id": frame.parent_frame_id,
-            "claim_index": frame.claim_index,
-            "claim_row": frame.claim_row,
-        }
+        said["parent_frame_id"] = frame.parent_frame_id
+    if frame.claim_row:  # it is what was left of another frame
+        said |= {"claim_index": frame.claim_index, "claim_row": frame.claim_row}
     return said
 
 

@@ -138,6 +138,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     part: Json
     rows: int = 0
+    parent_frame_id: int | None = None
+    """The frame of an earlier stage that has made all of its rows, if it is one; of several, `part` names them."""
 
 
 class Pinned(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,10 +131,12 @@ class Turn:
         )
         self._frames.append(frame)
 
-    def begin(self, keeper: str) -> None:
-        """Say that somebody keeps the stage from now on. Whoever did so before finds out by this."""
+    def begin(self, keeper: str, placement: Json) -> None:
+        """Say that somebody keeps the stage from now on, and where. Whoever did so before finds out by this."""
         same = {**self._same, "aggregate_type": "stage"}
         payload: Json = {"keeper": keeper, "slots": self._plan.slots}
+        if placement:
+            payload["placement"] = placement
         self.drafts.append(Draft(event_type="stage.started", status="RUNNING", payload=payload, **same))
         self._frames.append(None)
 

@@ -245,7 +245,7 @@ class FrameTable:
             found.append(
                 FrameState(
                     slot=0, index=number, claim_index=number, claim_row=0, base_index=0,
-                    row_count=piece.rows, slice=piece.part,
+                    row_count=piece.rows, slice=piece.part, parent_frame_id=piece.parent_frame_id,
                 )
             )  # fmt: skip
         self._slices += len(found)
@@ -415,7 +415,7 @@ class FrameTable:
         if self._is_cursor:
             self._indexes[frame.slot] = max(self._indexes.get(frame.slot, 0), frame.index + 1)
             self._rows[frame.slot] = max(self._rows.get(frame.slot, 0), frame.base_index + frame.row_count)
-        elif frame.parent_frame_id is not None:
+        elif frame.claim_row:
             self._rests += 1
         else:
             self._slices = max(self._slices, frame.index + 1)

@@ -29,10 +29,12 @@ from noetl.data.stage.files import (
 )
 from noetl.data.stage.listing import FRAMES, outputs_in
 from noetl.data.stage.manifest import Source
+from noetl.data.stage.outputs import Made
 from noetl.data.stage.slices import SCALARS
 from noetl.errors import InvalidInput, NotFound
 from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.lazy import LazyMapping, plain
+from noetl.kernel.names import ResultName, parse
 from noetl.payloads.blocking import in_thread
 from noetl.payloads.formats import MEDIA_TYPES
 from noetl.payloads.resolver import Caller, Resolver, scheme_of
@@ -121,7 +123,10 @@ class Inputs:
         ref = payload_ref_of(reference)
         if reference.get("form") == FRAMES and not path:
             listed = await self._results.value(ref)
-            return await self.of_refs(outputs_in(listed, ref))
+            ids = [frame.get("frame_id", 0) for frame in listed["frames"] if frame.get("output")]
+            made = [Made(output, number) for output, number in zip(outputs_in(listed, ref), ids, strict=True)]
+            name = parse(ref.uri)
+            return await self.of_made(made, name.coordinates.execution_id if isinstance(name, ResultName) else 0)
         if ref.media_type == MEDIA_TYPES["feather"] and not path and await self._is_native(ref):
             return await self.of_refs([ref])
         return await self.of_value(await self._results.value(ref), path)
@@ -147,6 +152,10 @@ class Inputs:
         if not isinstance(value, list | tuple):
             raise InvalidInput("the result that `in` names is neither a table nor a list")
         return await self.of_rows(value)
+
+    async def of_made(self, made: Sequence[Made], execution_id: int) -> list[Source]:
+        """What the frames of a stage have left."""
+        return await self.of_refs([one.ref for one in made])
 
     async def of_refs(self, refs: Iterable[PayloadRef]) -> list[Source]:
         """Tables that are stored, as they are. The rows of batches are found out for the large ones only."""

@@ -36,6 +36,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rows of each record batch or row group; nothing for what is small enough to be read whole."""
     groups: tuple[int, ...] = ()
     """Rows of each group, where the rows are in the order of their keys."""
+    frame_id: int = 0
+    """The frame of an earlier stage that has made them; 0 for rows that have come from elsewhere."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,7 +126,14 @@ def slices_of(manifest: Manifest, ref: PayloadRef) -> tuple[Slice, ...]:
     found, first = [], 0
     for number, piece in enumerate(pieces_of(manifest)):
         part: Json = {"pinned": at, "number": number, "first": first, "rows": piece.rows}
-        found.append(Slice(part=part, rows=len(piece.groups) if manifest.is_reduce else piece.rows))
+        parents = sorted({manifest.sources[one.source].frame_id for one in piece.ranges} - {0})
+        if 1 < len(parents) <= _MOST_RANGES:
+            part["parent_frames"] = parents
+        rows, parent = (
+            len(piece.groups) if manifest.is_reduce else piece.rows,
+            parents[0] if len(parents) == 1 else None,
+        )
+        found.append(Slice(part=part, rows=rows, parent_frame_id=parent))
         first += piece.rows
     return tuple(found)
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.streams import stage_stream
 from noetl.kernel.tail import Stream
 from noetl.ports.ledger import Ledger
 
-__all__ = ["outputs_of"]
+__all__ = ["Made", "outputs_of"]
 
 _PAGE = 1000
 
 
-async def outputs_of(ledger: Ledger, tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
+class Made(NamedTuple):
+    """What a frame has left, and which frame that was."""
+
+    ref: PayloadRef
+    frame_id: int
+
+
+async def outputs_of(ledger: Ledger, tenant: str, execution_id: int, stage_id: int) -> list[Made]:
     """What the frames of a stage have left, by the log. Frames that failed have left nothing."""
     stream = Stream(tenant, stage_stream(execution_id, stage_id))
     places: dict[int, tuple[int, int, int]] = {}
-    found: list[tuple[tuple[int, int, int], PayloadRef]] = []
+    found: list[tuple[tuple[int, int, int], Made]] = []
     after = 0
     while page := await ledger.read(stream, after_version=after, limit=_PAGE):
         for item in page:
@@ -27,5 +36,5 @@ async def outputs_of(ledger: Ledger, tenant: str, execution_id: int, stage_id: i
                 index: int = said["frame_index"]
                 places[frame_id] = (said["slot"], said.get("claim_index", index), said.get("claim_row", 0))
             elif event.event_type == "frame.committed" and event.payload_ref is not None:
-                found.append((places[frame_id], event.payload_ref))
-    return [ref for _, ref in sorted(found, key=lambda one: one[0])]
+                found.append((places[frame_id], Made(event.payload_ref, frame_id)))
+    return [made for _, made in sorted(found, key=lambda one: one[0])]

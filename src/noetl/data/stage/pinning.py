@@ -20,6 +20,7 @@ from noetl.data.stage.files import Opened, write_batches
 from noetl.data.stage.groups import Dealer, sort_into_groups
 from noetl.data.stage.inputs import Inputs
 from noetl.data.stage.manifest import Manifest, Source, read_manifest, slices_of, write_manifest
+from noetl.data.stage.outputs import Made
 from noetl.data.stage.slices import SliceReader
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Json, PayloadRef
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Pinner"]
 
-OutputsOf = Callable[[str, int, int], Awaitable[list[PayloadRef]]]
+OutputsOf = Callable[[str, int, int], Awaitable[list[Made]]]
 """The outputs of the frames of a stage, by tenant, execution and stage id."""
 
 _REDUCE_ROWS = 50_000
@@ -168,8 +169,18 @@ class _Pinning(Inputs):
     async def _of_groups(self, said: Json) -> list[Source]:
         if "stage_id" in said:
             execution = int(said.get("execution_id") or self._plan.execution_id)
-            return await self.of_refs(await self._outputs(self._plan.tenant, execution, int(said["stage_id"])))
+            made = await self._outputs(self._plan.tenant, execution, int(said["stage_id"]))
+            return await self.of_made(made, execution)
         return await self.of_ref(said["input"])
+
+    async def of_made(self, made: Sequence[Made], execution_id: int) -> list[Source]:
+        """What frames have left, each with its frame, if that is one of this execution: ids are its own."""
+        sources = await super().of_made(made, execution_id)
+        if execution_id != self._plan.execution_id:
+            return sources
+        return [
+            msgspec.structs.replace(source, frame_id=one.frame_id) for source, one in zip(sources, made, strict=True)
+        ]
 
     # --- Groups
 

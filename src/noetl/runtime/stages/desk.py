@@ -127,7 +127,7 @@ class Desk:
         self.table = table
         return None if self.plan.kind == "loop" else pinned
 
-    async def open(self, pinned: Pinned | None) -> None:
+    async def open(self, pinned: Pinned | None, placement: Json | None = None) -> None:
         """Take over what was loaded: frames that a keeper before this one had given out are to be run again.
 
         That is always written down. A keeper before this one that still lives learns from it, at its next append, that
@@ -138,7 +138,7 @@ class Desk:
             self.table.pin(pinned)
         for tried in range(_TRIES):
             turn = self.turn()
-            turn.begin(self._nonce)
+            turn.begin(self._nonce, placement or {})
             self.table.take_over(turn, "keeper_lost")
             try:
                 await self._append(turn)

@@ -17,7 +17,7 @@ from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Opening, StagePlan
 from noetl.data.frame.running import Body, Ran, run_frame, whole_part
 from noetl.data.frame.slot import Slot, SlotWork
-from noetl.data.stage.outputs import outputs_of
+from noetl.data.stage.outputs import Made, outputs_of
 from noetl.data.stage.pinning import Found, Pinner
 from noetl.data.stage.slices import SliceReader
 from noetl.engine.outcome import failure
@@ -31,6 +31,7 @@ from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stages.barrier import FrameBarrier, has_effects, place_of_frame
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.stages.claims import Claims
+from noetl.runtime.stages.placement import Placement
 from noetl.runtime.stages.support import Support
 from noetl.runtime.stages.transfer import TransferFrame, TransferStage
 from noetl.runtime.worker import Work, Worker
@@ -123,13 +124,26 @@ def _failed(frame: Frame, problem: Exception) -> FrameOutcome:
     return FrameOutcome(frame_id=frame.frame_id, token=frame.token, rows=frame.row_count, error=error, again=again)
 
 
+_HERE = Placement(asked="worker", host="worker", reason="the step asks for it")
+
+
 class WorkerHost:
     """Runs slots in this process."""
 
-    def __init__(self, worker: Worker, tiers: PayloadTiers, results: ResultStore) -> None:
+    def __init__(self, worker: Worker, tiers: PayloadTiers, results: ResultStore, placement: Placement = _HERE) -> None:
         self._worker = worker
         self._tiers = tiers
         self._results = results
+        self._placement = placement
+
+    def place(self, _plan: StagePlan, _rows: int | None, _frames: int = 0) -> Placement:
+        """Here."""
+        return self._placement
+
+    def because(self, asked: str, reason: str) -> WorkerHost:
+        """The same host, for a stage that runs here for a reason."""
+        placement = Placement(asked=asked, host="worker", reason=reason)
+        return WorkerHost(self._worker, self._tiers, self._results, placement)
 
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
         """Run these slots until each has drained and said so."""
@@ -172,7 +186,7 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
     """The hosts of an embedded installation."""
     host = WorkerHost(worker, embedded.tiers, embedded.results)
 
-    async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[PayloadRef]:
+    async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[Made]:
         return await outputs_of(embedded.ledger, tenant, execution_id, stage_id)
 
     async def open_transfer(plan: StagePlan) -> Found:
@@ -195,8 +209,12 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
     home = None if embedded.home is None else embedded.home.path
 
     def host_for(plan: StagePlan, engine: str) -> Host:
-        if engine == "worker" or home is None or (engine == "auto" and plan.kind == "loop"):
+        if engine == "worker":
             return host
+        if engine == "auto" and plan.kind == "loop":
+            return host.because(engine, "slots of a cursor wait for others for most of their time")
+        if home is None:
+            return host.because(engine, "this installation is in the memory of its process")
         from noetl.runtime.stages.spark_host import SparkHost, SparkOrWorker
 
         spark = SparkHost(embedded.settings, home, worker.directory, worker.registry, stages())

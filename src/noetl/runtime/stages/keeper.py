@@ -23,6 +23,7 @@ from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.seal import Seal
 from noetl.ports.clock import Clock
 from noetl.runtime.stages.desk import Answer, Desk
+from noetl.runtime.stages.placement import Placement
 from noetl.runtime.stages.plane import KeptPlane, StageServices
 from noetl.runtime.stages.progress import Pace, StageProgress
 
@@ -47,6 +48,10 @@ _LOOK_SECONDS = 2.0
 
 class Host(Protocol):
     """Where slots run: in this process, in executors, anywhere."""
+
+    def place(self, plan: StagePlan, rows: int | None, frames: int = 0) -> Placement:
+        """Where they are going to, and why. It is written down, and then holds."""
+        ...
 
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
         """Run these slots until each has drained and said so."""
@@ -86,6 +91,8 @@ class StageKeeper:
         self._pin = pin
         self._look = look
         self._finish = finish
+        self.placement: Placement | None = None
+        """Where its slots run; None before that is decided."""
         self._pace = Pace()
         self._stopped = asyncio.Event()
         self._stopped_by: Json | None = None
@@ -97,7 +104,9 @@ class StageKeeper:
 
     def progress(self) -> StageProgress:
         """How far it has come."""
-        return self._pace.progress(self.plan, self.table, self._steady.now())
+        host = None if self.placement is None else self.placement.host
+        said = self._pace.progress(self.plan, self.table, self._steady.now())
+        return msgspec.structs.replace(said, host=host, ui=self.plane.place.get("ui"))
 
     def stop(self, error: Json | None = None) -> None:
         """Give out and accept nothing more: the execution was cancelled, or the stage fails with this error."""
@@ -109,7 +118,7 @@ class StageKeeper:
     async def run(self, host: Host) -> Ending:
         """Keep the stage to its end. Raises LeaseLost if somebody else keeps it by now."""
         try:
-            error = await self._open()
+            error = await self._open(host)
         except (VersionConflict, StreamSealed):
             raise LeaseLost(f"stage {self.plan.stage_id} is kept by somebody else", hint="drop the work") from None
         work = [asyncio.create_task(self._desk.serve()), asyncio.create_task(self._watch())]
@@ -127,7 +136,7 @@ class StageKeeper:
         return Ending(table=self.table, seal=seal, error=self._stopped_by or error, is_cancelled=is_cancelled,
                       finished=finished)  # fmt: skip
 
-    async def _open(self) -> Json | None:
+    async def _open(self, host: Host) -> Json | None:
         """Take the stage over; why there is nothing to run, if what it runs over cannot be had."""
         recorded = await self._desk.load()
         pinned, error = None, None
@@ -138,7 +147,10 @@ class StageKeeper:
                 error = problem.error
             except NoetlError as problem:
                 error = failure("STAGE_INPUT", f"the input of step '{self.plan.step}' cannot be read: {problem}")
-        await self._desk.open(pinned)
+        if error is None and not self._stopped.is_set():
+            rows = None if pinned is None else sum(piece.rows for piece in pinned.slices)
+            self.placement = host.place(self.plan, rows, 0 if pinned is None else len(pinned.slices))
+        await self._desk.open(pinned, {} if self.placement is None else msgspec.to_builtins(self.placement))
         return error
 
     async def _rounds(self, host: Host) -> Json | None:

@@ -10,6 +10,9 @@ would need more than twice as long for it as Spark takes to start.
 from __future__ import annotations
 
 import os
+from typing import Literal
+
+import msgspec
 
 from noetl.data.frame.protocol import StagePlan
 from noetl.data.session.conf import SessionConf
@@ -23,7 +26,7 @@ from noetl.runtime.vault import wanted_by
 from noetl.settings import Settings
 from noetl.tools.registry import BUILT_IN, INTERPRETED, Registry
 
-__all__ = ["is_worth_it", "why_no_spark", "why_not_on_spark"]
+__all__ = ["Placement", "is_worth_it", "why_no_spark", "why_not_on_spark"]
 
 _COLD_SECONDS = 10.0
 _WARM_SECONDS = 0.5
@@ -33,6 +36,18 @@ _OF_WORKERS = {
 }
 _ROWS_A_SECOND = {"row": 4_000, "frame": 1_000_000}
 _FRAMES_A_SECOND = 400
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the slots of a stage run and why there, as `stage.started` tells."""
+
+    asked: str
+    """What the step says of its engine: auto, spark or worker."""
+    host: Literal["worker", "spark"] | None
+    """None where it cannot run at all."""
+    reason: str
+    rows: int | None = None
+    """How many rows there are, where that was known and has mattered."""
 
 
 def why_no_spark() -> str | None:

@@ -47,6 +47,8 @@ class KeptPlane:
     def __init__(self, desk: Desk, services: StageServices) -> None:
         self._desk = desk
         self._services = services
+        self.place: Json = {}
+        """What the host has told of where slots run."""
 
     async def claim(self, slot: int, worker: str, *, most: int = 1) -> Claimed:
         """Frames to run: those that were abandoned first, then slices of the input that nobody has had."""
@@ -143,18 +145,9 @@ class KeptPlane:
         """The data of a credential that the stage's authority allows. Raises Forbidden, NotFound."""
         return await self._services.credential(alias)
 
-    @property
-    def rows_total(self) -> int | None:
-        """How many rows there are; None where nobody knows."""
-        return self._desk.table.rows_total
-
-    @property
-    def frames_total(self) -> int | None:
-        """How many frames there are, as long as none has to be cut; None where nobody knows."""
-        return self._desk.table.slices
-
     async def placed(self, facts: Json) -> None:
         """Tell where the slots run, in the telemetry of the execution."""
+        self.place = facts
         turn = self._desk.turn()
         turn.place(facts)
         await self._services.tell(turn.drafts)

@@ -36,6 +36,10 @@ class StageProgress(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_second: float | None = None
     eta_seconds: float | None = None
     task_failures: int | None = None
+    host: str | None = None
+    """Where its slots run: worker or spark; known of a stage that is kept here."""
+    ui: str | None = None
+    """The address of the Spark UI, where they run on Spark."""
 
 
 class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):

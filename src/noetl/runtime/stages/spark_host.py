@@ -24,7 +24,7 @@ from noetl.kernel.event import Json
 from noetl.playbook import load
 from noetl.playbook.document import Playbook
 from noetl.runtime.stages.carriers import GONE, Errand, Lost
-from noetl.runtime.stages.placement import is_worth_it, why_no_spark, why_not_on_spark
+from noetl.runtime.stages.placement import Placement, is_worth_it, why_no_spark, why_not_on_spark
 from noetl.runtime.stages.plane import KeptPlane
 from noetl.settings import Settings
 
@@ -158,27 +158,37 @@ class SparkOrWorker:
         self._spark = spark
         self._worker = worker
         self._must = must
-        self._chosen: Host | None = None
+        self._placement: Placement | None = None
+
+    def place(self, plan: StagePlan, rows: int | None, frames: int = 0) -> Placement:
+        """Where the stage belongs. What is small is not asked whether it could run on Spark."""
+        self._placement = self._placement or self._placed(plan, rows, frames)
+        return self._placement
 
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:
         """Run these slots where the stage belongs. Raises NotOnSpark."""
-        if self._chosen is None:
-            self._chosen = self._choose(plan, plane)
-        await self._chosen.run(plan, plane, slots)
+        placement = self.place(plan, None)
+        if placement.host is None:
+            raise NotOnSpark(placement.reason, hint="say engine: worker, or leave engine out")
+        await (self._spark if placement.host == "spark" else self._worker).run(plan, plane, slots)
 
-    def _choose(self, plan: StagePlan, plane: FramePlane) -> Host:
-        reason = self._spark.why_not(plan)
-        if reason is not None and self._must:
-            raise NotOnSpark(reason, hint="say engine: worker, or leave engine out")
-        if reason is not None or _is_nested(plan):
-            return self._worker
-        if self._must:
-            return self._spark
-        if not isinstance(plane, KeptPlane):
-            return self._worker
+    def _placed(self, plan: StagePlan, rows: int | None, frames: int) -> Placement:
+        asked = "spark" if self._must else "auto"
         is_warm = self._spark.sessions.info() is not None
-        is_large = is_worth_it(plan, plane.rows_total, plane.frames_total or 0, warm=is_warm)
-        return self._spark if is_large else self._worker
+        if not self._must and not is_worth_it(plan, rows, frames, warm=is_warm):
+            reason = "workers are done before Spark would pay"
+            return Placement(asked=asked, host="worker", reason=reason, rows=rows)
+        try:
+            problem = self._spark.why_not(plan)
+        except NoetlError as error:
+            problem = str(error)
+        if problem is not None:
+            return Placement(asked=asked, host=None if self._must else "worker", reason=problem)
+        if _is_nested(plan):
+            reason = "slots of another stage of this run, which may wait for it, hold the cores of Spark"
+            return Placement(asked=asked, host="worker", reason=reason)
+        reason = "the step asks for it" if self._must else "workers would need longer than Spark with its start"
+        return Placement(asked=asked, host="spark", reason=reason, rows=rows)
 
 
 def _is_nested(plan: StagePlan) -> bool:

@@ -157,7 +157,7 @@ class Stages:
             return found
 
         async def tell(drafts: Sequence[Draft]) -> None:
-            await self._telemetry.tell(plan.execution_id, drafts)
+            self._on_events(await self._telemetry.tell(plan.execution_id, drafts))
 
         async def credential(alias: str) -> Any:
             if session is None:

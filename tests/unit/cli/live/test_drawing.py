@@ -57,6 +57,20 @@ def test_a_loop_of_unknown_length_has_no_bar(story: Story) -> None:
     assert story.drawn()[-1] == "  ⠋ score  1 frame  50,000 rows  5,000 rows/s"
 
 
+def test_a_stage_on_spark_says_where_to_watch_it_and_what_is_run_again(story: Story) -> None:
+    story.event("stage.opened", "score")
+    story.event("frame.dispatched", "score", frames=4)
+    story.event("stage.started", "score", host="spark", ui="http://127.0.0.1:4040")
+    story.event("frame.committed", "score", rows=500, outcomes={"ok": 498, "error": 2})
+    story.event("frame.abandoned", "score")
+    story.pass_time(2)
+    _, line, watch = story.drawn(width=140)
+    assert watch == "    │ on Spark, see http://127.0.0.1:4040"
+    assert line.endswith("1/4  500 rows (2 failed)  1 run again  250 rows/s  6.0 s left")
+    story.exit("score")
+    assert story.drawn()[-1].endswith("4 frames, 500 rows (2 failed), 1 run again")
+
+
 def test_the_end_of_a_short_run_lists_its_steps(story: Story) -> None:
     story.run("load")
     story.event("step.skipped", "mail")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +55,14 @@ def test_a_slice_says_where_it_is_and_counts_what_a_body_runs_for() -> None:
     ]
     groups = Manifest(sources=(source(5, (2, 3)),), rows_per_slice=9, by=("k",), is_reduce=True)
     assert [one.rows for one in slices_of(groups, ref)] == [2]
+
+
+def test_a_slice_of_one_frame_has_it_as_its_parent() -> None:
+    made = [msgspec.structs.replace(source(3), frame_id=number) for number in (71, 72)]
+    found = slices_of(Manifest(sources=tuple(made), rows_per_slice=2), reference("pinned"))
+    assert [(one.parent_frame_id, one.part.get("parent_frames")) for one in found] == [
+        (71, None), (None, [71, 72]), (72, None)
+    ]  # fmt: skip
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:

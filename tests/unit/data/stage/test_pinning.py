@@ -16,6 +16,7 @@ from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, Pinned
 from noetl.data.stage import inputs
 from noetl.data.stage.manifest import Manifest, read_manifest
+from noetl.data.stage.outputs import Made
 from noetl.data.stage.pinning import Pinner
 from noetl.data.stage.slices import SliceReader
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound
@@ -44,12 +45,12 @@ class Yard:
         caches = Caches(Payloads(memory=Bytes(0), shared_memory=Bytes(0), disk_cache=Bytes(0)), VirtualClock(0))
         self.tiers = PayloadTiers(payloads, caches)
         self.results = ResultStore(objects, payloads, self.tiers)
-        self.outputs: list[PayloadRef] = []
+        self.outputs: list[Made] = []
         self.pinner = Pinner(
             self.tiers, self.results, Resolver({}), self._outputs, directory=place, scratch=place / "scratch"
         )
 
-    async def _outputs(self, *_: object) -> list[PayloadRef]:
+    async def _outputs(self, *_: object) -> list[Made]:
         return self.outputs
 
     async def pin(
@@ -123,12 +124,26 @@ async def test_groups_of_several_outputs(yard: Yard) -> None:
     for number in range(3):
         place = msgspec.structs.replace(PLACE, run=number + 1)
         table = pa.table({"k": ["a", "b", "a"], "n": [number] * 3, "_frame_id": [number] * 3})
-        yard.outputs.append(await yard.results.put(place, TableValue(table), HOME))
+        yard.outputs.append(Made(await yard.results.put(place, TableValue(table), HOME), 70 + number))
     pinned = await yard.pin({"groups": {"stage_id": 5}, "by": ["k"]}, kind="reduce")
     found = [group for given in await yard.given(pinned) for group in given.groups or ()]
     assert [(group.key, group.table.num_rows, group.table.schema.names) for group in found] == [
         ({"k": "a"}, 6, ["k", "n"]), ({"k": "b"}, 3, ["k", "n"])
     ]  # fmt: skip
+
+
+async def test_slices_of_outputs_say_which_frames_made_them(yard: Yard) -> None:
+    for number in range(3):
+        place = msgspec.structs.replace(PLACE, run=number + 1)
+        ref = await yard.results.put(place, TableValue(pa.table({"n": [number] * 3})), HOME)
+        yard.outputs.append(Made(ref, 70 + number))
+    pinned = await yard.pin({"groups": {"stage_id": 5}}, kind="reduce")
+    (piece,) = pinned.slices
+    assert (piece.parent_frame_id, piece.part["parent_frames"]) == (None, [70, 71, 72])
+    again = await yard.pin({}, recorded=pinned.ref)
+    assert again.slices == pinned.slices
+    elsewhere = await yard.pin({"groups": {"stage_id": 5, "execution_id": 9}}, kind="reduce")
+    assert "parent_frames" not in elsewhere.slices[0].part
 
 
 async def test_the_rest_of_a_frame_is_where_the_frame_was(yard: Yard) -> None:

@@ -15,7 +15,7 @@ from noetl.kernel.tail import Stream
 from noetl.runtime.sealing import measure
 from tests.contracts.frame_plane import commit, only
 from tests.scribe import START
-from tests.stagework import EXECUTION, STAGE, Stage, done, opening, plan_of
+from tests.stagework import EXECUTION, STAGE, Here, Stage, done, opening, plan_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def clock() -> VirtualClock:
     return VirtualClock(START)
 
 
-class Faithless:
+class Faithless(Here):
     """A host whose slots take a frame each and are never seen again, for so many rounds."""
 
     def __init__(self, rounds: int, *, claims: bool = True) -> None:
@@ -65,7 +65,7 @@ async def test_an_empty_input_needs_no_slots(clock: VirtualClock) -> None:
 
 
 async def test_a_host_that_breaks_fails_the_stage_and_leaves_nothing_running(clock: VirtualClock) -> None:
-    class Broken:
+    class Broken(Here):
         async def run(self, _: StagePlan, plane: FramePlane, __: Sequence[int]) -> None:
             await plane.claim(0, "a")
             raise RuntimeError("no Java")

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from noetl.adapters.memory.clock import VirtualClock
 from noetl.data.session import SessionConf
 from noetl.playbook import load
-from noetl.runtime.stages.placement import is_worth_it, why_no_spark, why_not_on_spark
+from noetl.runtime.stages.placement import Placement, is_worth_it, why_no_spark, why_not_on_spark
+from noetl.runtime.stages.spark_host import NotOnSpark, SparkHost, SparkOrWorker
 from noetl.settings import Payloads, Settings
-from tests.stagework import plan_of
+from noetl.tools.registry import Registry
+from tests.stagework import Puppet, Stage, plan_of
 
 LOCAL = SessionConf(master="local[2]")
+
+
+DOCUMENT = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: t, path: t}
+workflow:
+- step: load
+  loop: {in: [1], iterator: row, spec: {mode: fanout}}
+  tool: {kind: noop}
+"""
+
+
+NOTHING_RUNS: Any = None
+"""Where slots would find the stage that they belong to."""
+
+
+def placed(rows: int | None, place: Path, *, must: bool = False, settings: Settings | None = None) -> Placement:
+    """Where a stage of so many rows goes that may run on Spark."""
+    spark = SparkHost(settings or Settings(), place, place, Registry(), NOTHING_RUNS)
+    return SparkOrWorker(spark, Puppet(), must=must).place(msgspec.structs.replace(plan_of(), document=DOCUMENT), rows)
 
 
 def why(code: str = "result = 1", *, settings: Settings | None = None, conf: SessionConf = LOCAL) -> str | None:
@@ -76,3 +102,40 @@ def test_a_stage_goes_there_by_itself_only_if_workers_would_need_longer(monkeypa
     assert not is_worth_it(plan_of("loop"), None, warm=True)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     assert not is_worth_it(rows, 10_000_000, warm=True)
+
+
+def test_a_small_stage_says_why_it_stays(tmp_path: Path) -> None:
+    said = placed(10, tmp_path)
+    assert (said.asked, said.host, said.rows) == ("auto", "worker", 10)
+    assert said.reason == "workers are done before Spark would pay"
+
+
+def test_a_large_one_that_cannot_go_says_what_keeps_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    settings = Settings(payloads=Payloads(encrypt=True))
+    monkeypatch.setattr("noetl.runtime.stages.spark_host.why_no_spark", lambda: None)
+    said = placed(1_000_000, tmp_path, settings=settings)
+    assert (said.host, said.reason) == ("worker", "payloads are encrypted, and executors are not given the keys")
+    assert placed(1_000_000, tmp_path).host == "spark"
+
+
+async def test_one_that_must_and_cannot_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    said = placed(1, tmp_path, must=True)
+    assert said.host is None
+    assert "/no/such/java" in said.reason
+    spark = SparkHost(Settings(), tmp_path, tmp_path, Registry(), NOTHING_RUNS)
+    plan = msgspec.structs.replace(plan_of(), document=DOCUMENT)
+    stage = Stage(plan, VirtualClock(0), slices=[1])
+    ending = await stage.keeper.run(SparkOrWorker(spark, Puppet(), must=True))
+    assert ending.error is not None
+    assert ending.error["code"] == NotOnSpark.code
+    assert "/no/such/java" in ending.error["message"]
+
+
+async def test_the_decision_stands_in_the_log_of_the_stage() -> None:
+    stage = Stage(plan_of(), VirtualClock(0))
+    await stage.keeper.run(stage.host)
+    (started,) = await stage.events()
+    assert started.payload["placement"] == {"asked": "worker", "host": "worker", "reason": "it is a test"}
+    assert stage.keeper.progress().host == "worker"

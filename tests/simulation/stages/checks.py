@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import msgspec
 
+from noetl.data.frame.state import FrameState
 from noetl.data.frame.table import FrameTable
-from noetl.data.frame.tally import Output
 from noetl.kernel.event import Draft, Envelope
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
@@ -99,10 +99,10 @@ def _check_totals(world: StageWorld, ending: Ending, events: list[Envelope]) -> 
     if world.schedule.kind == "fanout":
         require(rows == sum(world.sizes), f"{rows} rows of {sum(world.sizes)} were run")
     for event in committed:
-        place = table.find(event.frame_id or 0)
-        assert place is not None
+        first = next(one for one in events if one.event_id == event.frame_id)
+        slot, claim, begin = FrameState.of(first, is_cursor=False).place
         for row in range(event.payload["rows"]):
-            key = (place.slot, place.claim_index, place.claim_row + row)
+            key = (slot, claim, begin + row)
             require(world.effects[key] > 0, f"row {key} is committed, and nobody has run it")
     if world.schedule.kind == "loop":
         recorded = {
@@ -127,18 +127,20 @@ def _check_memory(world: StageWorld, ending: Ending, events: list[Envelope]) -> 
     require(table.tally.stats == live.tally.stats, f"the log gives {table.tally.stats}, memory {live.tally.stats}")
     require(table.tally.first_error == live.tally.first_error, "the first error is another one in the log")
     require(list(table.tally.assignments()) == list(live.tally.assignments()), "assignments differ from the log")
-    require(_sorted(table.tally.outputs) == _sorted(live.tally.outputs), "outputs differ from the log")
+    require(list(table.tally.outputs) == list(live.tally.outputs), "outputs differ from the log")
     for frame_id in {event.frame_id for event in events if event.frame_id is not None}:
         mine, logged = live.find(frame_id), table.find(frame_id)
-        assert mine is not None, f"frame {frame_id} is not in memory"
-        assert logged is not None, f"frame {frame_id} is not in the log"
-        same = (mine.status, mine.attempt, mine.terminal, mine.place, mine.spent)
-        require(same == (logged.status, logged.attempt, logged.terminal, logged.place, logged.spent),
+        require(live.ended_by(frame_id) == table.ended_by(frame_id),
+                f"frame {frame_id} was ended by another event in memory than in the log")  # fmt: skip
+        require(
+            (mine is None) == (logged is None), f"frame {frame_id} is open in memory or in the log, and not in both"
+        )
+        if mine is None or logged is None:
+            require(live.ended_by(frame_id) > 0, f"frame {frame_id} is neither open nor ended")
+            continue
+        same = (mine.status, mine.attempt, mine.place, mine.spent)
+        require(same == (logged.status, logged.attempt, logged.place, logged.spent),
                 f"frame {frame_id} is {same} in memory and not in the log")  # fmt: skip
-
-
-def _sorted(outputs: list[Output]) -> list[Output]:
-    return sorted(outputs, key=lambda one: one.place)
 
 
 async def _check_seal(world: StageWorld, ending: Ending) -> None:

@@ -49,8 +49,11 @@ def _twice(patch: pytest.MonkeyPatch) -> None:
     commit = FrameTable.commit
 
     def forgetful(self: FrameTable, turn: Turn, outcome: FrameOutcome, recorded: Json | None = None) -> Verdict:
-        frame = self.find(outcome.frame_id)
-        if frame is not None and frame.status == "ended" and outcome.error is None:
+        if self.ended_by(outcome.frame_id) and outcome.error is None:
+            frame = FrameState(
+                frame_id=outcome.frame_id, slot=0, index=0, claim_index=0, claim_row=0, base_index=0, row_count=0,
+                status="ended", attempt=1,
+            )  # fmt: skip
             turn.say("frame.committed", frame, "COMPLETED", payload={"rows": outcome.rows}, payload_ref=outcome.output)
             return Verdict(frame)
         return commit(self, turn, outcome, recorded)

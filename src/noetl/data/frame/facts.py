@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from noetl.data.frame.protocol import FrameOutcome
 from noetl.data.frame.state import FrameState
+from noetl.errors import InvalidInput
 from noetl.kernel.event import Json
 
-__all__ = ["committed", "dispatched", "exhausted"]
+__all__ = ["check_rows", "committed", "dispatched", "exhausted"]
 
 
 def dispatched(frame: FrameState, lease_until: str | None, frames: int | None = None) -> Json:
@@ -48,6 +49,17 @@ def committed(outcome: FrameOutcome, assigned: Json) -> Json:
     if outcome.errors:
         said["errors"] = list(outcome.errors)
     return said
+
+
+def check_rows(frame: FrameState, outcome: FrameOutcome) -> None:
+    """See that every row of the frame is accounted for. Raises InvalidInput."""
+    left = outcome.rest.row_count if outcome.rest is not None else 0
+    if frame.row_count and outcome.rows + left != frame.row_count:
+        raise InvalidInput(
+            f"frame {frame.frame_id} has {frame.row_count} rows, and {outcome.rows} run with {left} left do not "
+            "make that",
+            hint="count every row of the frame: ok, error, break or skipped",
+        )
 
 
 def exhausted(frame: FrameState, reason: str) -> Json:

@@ -7,6 +7,7 @@ it crosses a socket to another process or another machine unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -147,7 +148,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
     ref: PayloadRef
     """What was pinned, durable. Every frame's first event refers to it, so a later keeper slices the same."""
-    slices: tuple[Slice, ...]
+    slices: Sequence[Slice]
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,6 +51,26 @@ class FrameState(msgspec.Struct, kw_only=True, eq=False):
     terminal: int = 0
     """The event that has ended it."""
 
+    @classmethod
+    def of(cls, event: Envelope, *, is_cursor: bool) -> FrameState:
+        """A frame as it was first dispatched."""
+        said: Json = event.payload
+        index: int = said["frame_index"]
+        return cls(
+            frame_id=event.frame_id or 0,
+            slot=said["slot"],
+            index=index,
+            claim_index=said.get("claim_index", index),
+            claim_row=said.get("claim_row", 0),
+            base_index=said.get("base_index", 0),
+            row_count=said.get("row_count", 0),
+            rows=event.payload_ref if is_cursor else None,
+            slice=said.get("slice"),
+            cursor=said.get("cursor", {}),
+            claim_id=said.get("claim_id", ""),
+            parent_frame_id=said.get("parent_frame_id"),
+        )
+
     @property
     def place(self) -> tuple[int, int, int]:
         """Where its rows stand in the order of the stage: slot, claim, row of the claim."""

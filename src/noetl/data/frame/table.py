@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from noetl.data.frame import facts
+from noetl.data.frame.past import Claims, Register
 from noetl.data.frame.protocol import Frame, FrameOutcome, Opening, Pinned, SlotReport, StagePlan
 from noetl.data.frame.state import FrameState, Turn
 from noetl.data.frame.tally import Tally
@@ -46,6 +47,8 @@ class Verdict(NamedTuple):
     frame: FrameState | None = None
     is_late: bool = False
     rest: FrameState | None = None
+    ended_by: int = 0
+    """The event that has ended the frame, where that was before."""
 
 
 class _Hand(msgspec.Struct):
@@ -61,14 +64,17 @@ class FrameTable:
 
     def __init__(self, plan: StagePlan, nonce: str) -> None:
         self.plan = plan
-        self.tally = Tally()
+        self.tally = Tally(lists=plan.kind != "loop")
         self.reports: dict[int, SlotReport] = {}
         self.is_halted = False
         """No new rows are begun; what has begun may end."""
         self.is_cancelled = False
         self._nonce = nonce
         self._pinned: Pinned | None = None
+        self._rows_total = 0
         self._frames: dict[int, FrameState] = {}
+        """Those that have not ended."""
+        self._register = Register()
         self._pending: deque[FrameState] = deque()
         self._running: dict[int, FrameState] = {}
         """By the identity of their state: a frame may run before it has an id."""
@@ -82,7 +88,7 @@ class FrameTable:
         self.abandoned = 0
         self.dispatches = 0
         """How often a frame was given out, since this was made."""
-        self._claims: dict[str, FrameState] = {}
+        self._claims = Claims()
         self._indexes: dict[int, int] = {}
         self._rows: dict[int, int] = {}
 
@@ -101,7 +107,7 @@ class FrameTable:
     @property
     def dispatched(self) -> int:
         """How many frames there are."""
-        return len(self._frames)
+        return len(self._register)
 
     @property
     def slices(self) -> int | None:
@@ -111,7 +117,7 @@ class FrameTable:
     @property
     def rows_total(self) -> int | None:
         """How many rows there are to be run; None where that is not known."""
-        return None if self._pinned is None else sum(piece.rows for piece in self._pinned.slices)
+        return None if self._pinned is None else self._rows_total
 
     @property
     def is_over(self) -> bool:
@@ -129,10 +135,15 @@ class FrameTable:
     def pin(self, pinned: Pinned) -> None:
         """Set what the stage runs over, the same as whoever kept the stage before."""
         self._pinned = pinned
+        self._rows_total = sum(piece.rows for piece in pinned.slices)
 
     def find(self, frame_id: int) -> FrameState | None:
-        """A frame by its id."""
+        """A frame that has not ended, by its id."""
         return self._frames.get(frame_id)
+
+    def ended_by(self, frame_id: int) -> int:
+        """The event that has ended a frame; 0 for one that has not ended, or is none."""
+        return self._register.terminal(frame_id)
 
     def _slices_left(self) -> int:
         return 0 if self._pinned is None or self.is_halted else len(self._pinned.slices) - self._slices
@@ -157,34 +168,21 @@ class FrameTable:
                 self._end(frame)
                 self._count(frame, payload["rows"], outcomes)
                 self.tally.commit(frame, payload["rows"], outcomes, event.payload_ref, assigned, errors)
-                frame.terminal = event.event_id
+                self._retire(frame, event.event_id)
             case "frame.failed":
                 self._end(frame)
                 self.tally.fail(frame, payload.get("error") or {})
                 self._halt_if_fast()
-                frame.terminal = event.event_id
+                self._retire(frame, event.event_id)
 
     def _fold_dispatched(self, event: Envelope) -> None:
-        payload, frame_id = event.payload, event.frame_id or 0
+        frame_id = event.frame_id or 0
         frame = self._frames.get(frame_id)
         if frame is None:
-            index: int = payload["frame_index"]
-            frame = FrameState(
-                frame_id=frame_id,
-                slot=payload["slot"],
-                index=index,
-                claim_index=payload.get("claim_index", index),
-                claim_row=payload.get("claim_row", 0),
-                base_index=payload.get("base_index", 0),
-                row_count=payload.get("row_count", 0),
-                rows=event.payload_ref if self._is_cursor else None,
-                slice=payload.get("slice"),
-                cursor=payload.get("cursor", {}),
-                claim_id=payload.get("claim_id", ""),
-                parent_frame_id=payload.get("parent_frame_id"),
-            )
+            frame = FrameState.of(event, is_cursor=self._is_cursor)
             self._number(frame)
             self._frames[frame_id] = frame
+            self._register.add(frame_id)
         else:
             self._pending.remove(frame)
         frame.attempt = event.attempt or 1
@@ -271,10 +269,10 @@ class FrameTable:
             raise InvalidInput("only a slot of a cursor opens frames, with rows that are stored")
         opened = []
         for opening in openings:
-            known = self._claims.get(opening.claim_id)
-            if known is None:
+            known = self._claims.find(opening.claim_id)
+            if not self._claims.knows(opening.claim_id):
                 opened.append(self._open(turn, worker, opening))
-            elif self._is_open_to(turn, known, worker):
+            elif known is not None and self._is_open_to(turn, known, worker):
                 opened.append(known)
         return opened
 
@@ -317,7 +315,9 @@ class FrameTable:
         """
         frame = self._frames.get(outcome.frame_id)
         if frame is not None and frame.status == "ended":
-            return Verdict(frame, is_late=True)
+            return Verdict(frame, is_late=True)  # in this very turn
+        if ended_by := self.ended_by(outcome.frame_id):
+            return Verdict(is_late=True, ended_by=ended_by)
         frame = self._holding(outcome.frame_id, outcome.token)
         if frame is None or self.is_cancelled:
             return Verdict()
@@ -327,7 +327,7 @@ class FrameTable:
             else:
                 self._fail(turn, frame, outcome.error)
             return Verdict(frame)
-        self._check_rows(frame, outcome)
+        facts.check_rows(frame, outcome)
         said = facts.committed(outcome, outcome.set if recorded is None else recorded)
         meta = {"locality": outcome.locality} if outcome.locality else None
         turn.say("frame.committed", frame, "COMPLETED", payload=said, payload_ref=outcome.output, meta=meta)
@@ -336,15 +336,6 @@ class FrameTable:
         self._count(frame, outcome.rows, outcome.outcomes)
         self.tally.commit(frame, outcome.rows, outcome.outcomes, outcome.output, outcome.set, outcome.errors)
         return Verdict(frame, rest=rest)
-
-    def _check_rows(self, frame: FrameState, outcome: FrameOutcome) -> None:
-        left = outcome.rest.row_count if outcome.rest is not None else 0
-        if frame.row_count and outcome.rows + left != frame.row_count:
-            raise InvalidInput(
-                f"frame {frame.frame_id} has {frame.row_count} rows, and {outcome.rows} run with {left} left do not "
-                "make that",
-                hint="count every row of the frame: ok, error, break or skipped",
-            )
 
     def _open_rest(self, turn: Turn, parent: FrameState, outcome: FrameOutcome) -> FrameState:
         assert outcome.rest is not None
@@ -402,16 +393,27 @@ class FrameTable:
     def settle(self, turn: Turn, events: Sequence[Envelope]) -> None:
         """What was decided is written."""
         for frame in turn.settle(events):
-            self._frames[frame.frame_id] = frame
+            if not self._register.has(frame.frame_id):
+                self._frames[frame.frame_id] = frame
+                self._register.add(frame.frame_id)
             if frame.status == "running":
                 self._hands[frame.frame_id] = _Hand(frame.attempt, frame.worker, frame.lease_end)
             else:
                 self._hands.pop(frame.frame_id, None)
+            if frame.terminal:
+                self._retire(frame, frame.terminal)
+
+    def _retire(self, frame: FrameState, terminal: int) -> None:
+        """Of a frame that has ended only that is remembered, and what has ended it."""
+        frame.terminal = terminal
+        self._frames.pop(frame.frame_id, None)
+        self._register.end(frame.frame_id, terminal)
+        self._claims.end(frame)
 
     def _number(self, frame: FrameState) -> None:
         """Count a frame that is new to the table."""
         if frame.claim_id:
-            self._claims[frame.claim_id] = frame
+            self._claims.add(frame)
         if self._is_cursor:
             self._indexes[frame.slot] = max(self._indexes.get(frame.slot, 0), frame.index + 1)
             self._rows[frame.slot] = max(self._rows.get(frame.slot, 0), frame.base_index + frame.row_count)

@@ -7,24 +7,14 @@ from typing import Any
 
 import msgspec
 
+from noetl.data.frame.packed import Output, PackedOutputs
 from noetl.data.frame.protocol import SlotReport
 from noetl.data.frame.state import FrameState
 from noetl.kernel.event import Json, PayloadRef
 
-__all__ = ["Output", "SlotTally", "Stats", "Tally"]
+__all__ = ["SlotTally", "Stats", "Tally"]
 
 Place = tuple[int, int, int]
-
-
-class Output(msgspec.Struct, frozen=True):
-    """What a committed frame has made, and where its rows stand in the order of the stage."""
-
-    place: Place
-    frame_id: int
-    index: int
-    attempt: int
-    rows: int
-    output: PayloadRef | None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,9 +40,11 @@ class SlotTally(msgspec.Struct, kw_only=True):
 class Tally:
     """Grows with every frame that ends, in whatever order they do; what it says is in the order of slot and frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lists: bool = True) -> None:
+        """With `lists` it is known where the outputs are; those of a cursor are nobody's to read."""
         self.slots: dict[int, SlotTally] = {}
-        self.outputs: list[Output] = []
+        self.outputs = PackedOutputs()
+        self._lists = lists
         self.bytes = 0
         self.frames_failed = 0
         self.task_failures = 0
@@ -75,8 +67,10 @@ class Tally:
         slot.breaks += outcomes.get("break", 0)
         slot.frames += 1
         self.task_failures += outcomes.get("error", 0)
-        self.bytes += output.bytes if output is not None else 0
-        self.outputs.append(Output(frame.place, frame.frame_id, frame.index, frame.attempt, rows, output))
+        if output is not None:
+            self.bytes += output.bytes
+            if self._lists:
+                self.outputs.add(Output(frame.place, frame.frame_id, frame.index, frame.attempt, rows, output))
         if assigned:
             self._assigned.append((frame.place, assigned))
         for said in errors:

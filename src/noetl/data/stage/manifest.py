@@ -6,8 +6,9 @@ so a second keeper, or another machine, cuts the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, overload
 
 import msgspec
 
@@ -120,22 +121,56 @@ def _by_groups(manifest: Manifest) -> Iterator[Piece]:
             yield Piece((Range(number, begin, first - begin),), tuple(groups))
 
 
-def slices_of(manifest: Manifest, ref: PayloadRef) -> tuple[Slice, ...]:
+class _Slices(Sequence[Slice]):
+    """The slices of a manifest, each made when it is asked for: there may be very many."""
+
+    def __init__(self, manifest: Manifest, ref: PayloadRef) -> None:
+        self._at: Json = msgspec.to_builtins(ref)
+        self._firsts, self._lengths, self._counts = array("q"), array("q"), array("q")
+        self._parents: dict[int, tuple[int, ...]] = {}
+        first = 0
+        for number, piece in enumerate(pieces_of(manifest)):
+            self._firsts.append(first)
+            self._lengths.append(piece.rows)
+            self._counts.append(len(piece.groups) if manifest.is_reduce else piece.rows)
+            parents = {manifest.sources[one.source].frame_id for one in piece.ranges} - {0}
+            if 0 < len(parents) <= _MOST_RANGES:
+                self._parents[number] = tuple(sorted(parents))
+            first += piece.rows
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Slices) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(len(self))
+
+    def _key(self) -> tuple[object, ...]:
+        return self._at, self._firsts, self._lengths, self._counts, self._parents
+
+    @overload
+    def __getitem__(self, number: int) -> Slice: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Slice]: ...
+
+    def __getitem__(self, number: int | slice) -> Slice | Sequence[Slice]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        first, rows = self._firsts[number], self._lengths[number]
+        part: Json = {"pinned": self._at, "number": number % len(self), "first": first, "rows": rows}
+        parents = self._parents.get(number % len(self), ())
+        if len(parents) > 1:
+            part["parent_frames"] = list(parents)
+        parent = parents[0] if len(parents) == 1 else None
+        return Slice(part=part, rows=self._counts[number], parent_frame_id=parent)
+
+
+def slices_of(manifest: Manifest, ref: PayloadRef) -> Sequence[Slice]:
     """What frames are given: the manifest by its reference, the number of the piece, and for people its rows."""
-    at = msgspec.to_builtins(ref)
-    found, first = [], 0
-    for number, piece in enumerate(pieces_of(manifest)):
-        part: Json = {"pinned": at, "number": number, "first": first, "rows": piece.rows}
-        parents = sorted({manifest.sources[one.source].frame_id for one in piece.ranges} - {0})
-        if 1 < len(parents) <= _MOST_RANGES:
-            part["parent_frames"] = parents
-        rows, parent = (
-            len(piece.groups) if manifest.is_reduce else piece.rows,
-            parents[0] if len(parents) == 1 else None,
-        )
-        found.append(Slice(part=part, rows=rows, parent_frame_id=parent))
-        first += piece.rows
-    return tuple(found)
+    return _Slices(manifest, ref)
 
 
 def write_manifest(manifest: Manifest) -> bytes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from noetl.data.frame.output import LINEAGE
+from noetl.data.frame.packed import Output, PackedOutputs
 from noetl.data.frame.protocol import StagePlan
-from noetl.data.frame.tally import Output, Stats
+from noetl.data.frame.tally import Stats
 from noetl.data.stage.listing import FRAMES
 from noetl.engine.control import add_assignments
 from noetl.engine.decide import Report
@@ -26,6 +28,7 @@ from noetl.runtime.storage import About, Storage
 
 __all__ = ["report_of"]
 
+_AT_ONCE = 500
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 16 * 1024
 
@@ -43,7 +46,7 @@ async def report_of(plan: StagePlan, ending: Ending, results: ResultStore) -> Re
     elif plan.kind == "transfer":
         result = _transferred(plan, stats, ending.finished)
     else:
-        result = await _output_of(plan, stats, sorted(tally.outputs, key=lambda one: one.place), results)
+        result = await _output_of(plan, stats, tally.outputs, results)
     status = "CANCELLED" if ending.is_cancelled else "COMPLETED" if error is None else "FAILED"
     stage: Json = {
         "stage_id": plan.stage_id,
@@ -78,18 +81,8 @@ def _transferred(plan: StagePlan, stats: Stats, finished: Json | None) -> Json:
     return {**(finished or nothing), "frames": stats.frames, "stats": _counts(stats, plan)}
 
 
-async def _output_of(plan: StagePlan, stats: Stats, outputs: list[Output], results: ResultStore) -> Json:
+async def _output_of(plan: StagePlan, stats: Stats, outputs: PackedOutputs, results: ResultStore) -> Json:
     """What a fan-out or reduce gives to those who come after it."""
-    made = [one for one in outputs if one.output is not None]
-    rows = sum(one.output.rows or 0 for one in made if one.output is not None)
-    listed = {
-        "kind": FRAMES,
-        "stage_id": plan.stage_id,
-        "step": plan.step,
-        "rows": rows,
-        "bytes": stats.bytes,
-        "frames": [_listed(one) for one in made],
-    }
     place = ResultCoordinates(
         tenant=plan.tenant,
         project=plan.project,
@@ -100,17 +93,42 @@ async def _output_of(plan: StagePlan, stats: Stats, outputs: list[Output], resul
         task=FRAMES,
         visit=1,
     )
-    encoded = canonical.encode(listed)
-    ref = await results.put(place, listed, plan.home, encoded=encoded)
-    preview = await _preview(made, results)
+    listing = _Listing(plan, stats, outputs)
+    ref = await results.put_json(place, listing.text, plan.home)
     return {
-        "ref": _reference(ref, encoded, rows, len(made)),
-        "rows": rows,
+        "ref": _reference(ref, listing.size, outputs),
+        "rows": outputs.rows,
         "bytes": stats.bytes,
         "frames": stats.frames,
-        "preview": preview,
+        "preview": await _preview(outputs, results),
         "stats": _counts(stats, plan),
     }
+
+
+class _Listing:
+    """The list of outputs as canonical JSON, in pieces: there may be very many of them."""
+
+    def __init__(self, plan: StagePlan, stats: Stats, outputs: PackedOutputs) -> None:
+        self._outputs = outputs
+        self._before = {"bytes": stats.bytes}
+        self._after = {"kind": FRAMES, "rows": outputs.rows, "stage_id": plan.stage_id, "step": plan.step}
+        self.size = 0
+
+    async def text(self) -> AsyncIterator[bytes]:
+        """The pieces; `size` is how many bytes they were, when all are taken."""
+        self.size = 0
+        for piece in self._pieces():
+            self.size += len(piece)
+            yield piece
+
+    def _pieces(self) -> Iterator[bytes]:
+        yield canonical.encode(self._before)[:-1] + b',"frames":['
+        listed = (canonical.encode(_listed(one)) for one in self._outputs)
+        separator = b""
+        while some := list(itertools.islice(listed, _AT_ONCE)):
+            yield separator + b",".join(some)
+            separator = b","
+        yield b"]," + canonical.encode(self._after)[1:]
 
 
 def _listed(one: Output) -> Json:
@@ -127,17 +145,17 @@ def _listed(one: Output) -> Json:
     }
 
 
-def _reference(ref: PayloadRef, encoded: bytes, rows: int, frames: int) -> Json:
+def _reference(ref: PayloadRef, size: int, outputs: PackedOutputs) -> Json:
     """A reference as those to other results are, which says of what form the object is."""
-    about = About.of({}, encoded, None)
+    about = About(size=size, preview="", expires_at=None)
     reference: Json = Storage().left("ok", {}, ref, about)["reference"]
     reference.pop("preview", None)
-    return {**reference, "form": FRAMES, "rows": rows, "frames": frames}
+    return {**reference, "form": FRAMES, "rows": outputs.rows, "frames": outputs.count}
 
 
-async def _preview(outputs: list[Output], results: ResultStore) -> list[Any]:
+async def _preview(outputs: PackedOutputs, results: ResultStore) -> list[Any]:
     """The first rows, for people. That they cannot be shown is no reason to fail."""
-    first = next((one.output for one in outputs if one.output is not None and one.output.rows), None)
+    first = next((one.output for one in outputs if one.output.rows), None)
     if first is None:
         return []
     with contextlib.suppress(NoetlError):

@@ -118,8 +118,8 @@ class KeptPlane:
         try:
             return await self._desk.ask(decide, can_wait=True) or {}
         except LeaseLost:
-            frame = self._desk.table.find(outcome.frame_id)
-            return {"terminal": frame.terminal} if frame is not None and frame.terminal else {"lost": True}
+            ended_by = self._desk.table.ended_by(outcome.frame_id)
+            return {"terminal": ended_by} if ended_by else {"lost": True}
 
     def _clean(self, outcome: FrameOutcome) -> FrameOutcome:
         if not (outcome.set or outcome.errors or outcome.error):
@@ -159,6 +159,8 @@ class KeptPlane:
 
 
 def _said(verdict: Verdict, turn: Turn) -> Json:
+    if verdict.ended_by:
+        return {"terminal": verdict.ended_by}
     if verdict.frame is None:
         return {"lost": True}
     if verdict.is_late:

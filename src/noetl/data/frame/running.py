@@ -31,6 +31,8 @@ _MOST_ERRORS = 10
 _ALONE_SECONDS = 0.01
 """How long rows that wait for nothing may keep others from their turn: heartbeats, and the other slots."""
 _MANY = 1000
+_DIED = "PY_WorkerDied"
+"""The code of a task whose process was lost: nobody knows yet whether that was the row's fault."""
 _MOST_DATA = 512
 _MOST_TRACEBACK = 1500
 
@@ -94,7 +96,8 @@ async def _run_whole(plan: StagePlan, frame: Frame, given: Given, body: Body) ->
     count = given.count
     outcome = FrameOutcome(frame_id=frame.frame_id, token=frame.token, rows=count, timings=body.timings)
     if said.error is not None:
-        return Ran(outcome=msgspec.structs.replace(outcome, error=_frame_error(said, frame, given, body)))
+        error = _frame_error(said, frame, given, body)
+        return Ran(outcome=msgspec.structs.replace(outcome, error=error, again=_is_lost(plan, frame, said)))
     parents = None if given.parents is None else given.parents.to_pylist()
     breaks = 1 if said.is_break and count else 0
     outcomes = {"ok": count - breaks, "break": breaks}
@@ -114,6 +117,12 @@ async def _output_of(plan: StagePlan, frame: Frame, result: Any, parents: Any, *
     if not is_large and isinstance(result, TableValue) and result.native and result.arrow.num_rows <= _MANY:
         return output_of_frame(plan, frame, result, parents)
     return await in_thread(output_of_frame, plan, frame, result, parents)
+
+
+def _is_lost(plan: StagePlan, frame: Frame, said: Said) -> bool:
+    """Whether what ran a body was lost and the frame is to be run again. In the last attempt it is the body's fault."""
+    is_died = said.error is not None and said.error.get("code") == _DIED
+    return is_died and frame.attempt < plan.policy.max_attempts
 
 
 def _frame_error(said: Said, frame: Frame, given: Given, body: Body) -> Json:
@@ -157,6 +166,8 @@ class _Rows:
         self._row_bytes = given.size // max(1, given.count)
         self._said: list[Said | None] = []
         self._is_broken = False
+        self._lost: int | None = None
+        """The row whose process was lost, if one was."""
         self._since = time.monotonic()
 
     @property
@@ -181,7 +192,7 @@ class _Rows:
                 self._since = time.monotonic()
 
     def _may_begin(self) -> bool:
-        if self._begun >= self._given.count or self._is_broken:
+        if self._begun >= self._given.count or self._is_broken or self._lost is not None:
             return False
         return not self._begun or not self._allowance.is_used_up
 
@@ -192,6 +203,8 @@ class _Rows:
         if isinstance(said.result, LazyMapping):
             said = _unfolded(said)
         self._said[place] = said
+        if said.error is not None and _is_lost(self._plan, self._frame, said):
+            self._lost = place
         self._allowance.take(self._row_bytes + len(canonical.encode(said.result)))
         # In a collection a break ends its own row; in a cursor it ends the slot, and with it the frame.
         self._is_broken |= said.is_break and self._plan.kind == "loop"
@@ -199,6 +212,8 @@ class _Rows:
     def ran(self) -> Ran:
         """What the rows have come to together."""
         frame, done = self._frame, self._begun
+        if self._lost is not None:
+            return Ran(outcome=self._again(self._lost))
         skipped = self._given.count - done if self._is_broken else 0
         said = [one for one in self._said if one is not None]
         outcomes = {"ok": 0, "error": 0, "break": 0, "skipped": skipped}
@@ -218,6 +233,14 @@ class _Rows:
             rest=rest_of(frame, done + skipped),
         )
         return Ran(outcome=outcome, output=self._output(said))
+
+    def _again(self, place: int) -> FrameOutcome:
+        """The frame is to be run again: the process of a row was lost."""
+        said, frame = self._said[place], self._frame
+        assert said is not None
+        about = self._error(place, said)
+        error: Json = {**about.pop("error"), **{name: about[name] for name in ("row_index", "data")}}
+        return FrameOutcome(frame_id=frame.frame_id, token=frame.token, rows=frame.row_count, error=error, again=True)
 
     def _errors(self, said: Sequence[Said]) -> tuple[Json, ...]:
         failed = [(place, one) for place, one in enumerate(said) if one.error is not None][:_MOST_ERRORS]

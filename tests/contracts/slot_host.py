@@ -328,3 +328,53 @@ raise error
             step = on.fanout(numbers(30), square(), max_in_flight=slots, frame={"max_rows": 4})
             found.append(await on.rows((await on.run(step)).result))
         assert found[0] == found[1]
+
+    # --- Sizes
+
+    @pytest.mark.parametrize("bound", [{"max_seconds": 0.05}, {"max_bytes": 2000}], ids=["seconds", "bytes"])
+    async def test_past_a_soft_limit_the_rest_is_a_frame_of_its_own(self, bound: Json, on: Ground) -> None:
+        code = "import time\ntime.sleep(0.03)\nresult = {'id': id, 'text': 'x' * 500}"
+        tool = {"kind": "python", "input": {"id": "{{ row.id }}"}, "code": code}
+        finished = await on.run(on.fanout(numbers(12), tool, max_in_flight=1, frame={"max_rows": 12, **bound}))
+        found = await on.rows(finished.result, lineage=True)
+        assert [(row["id"], row["_row_index"]) for row in found] == [(n, n) for n in range(12)]
+        assert finished.result["stats"]["total"] == 12
+        frames = await on.surface(finished, "frames")
+        assert len(frames) == finished.result["frames"] > 2
+        assert [frame.get("parent_frame_id") for frame in frames] == [None, *(one["frame_id"] for one in frames[:-1])]
+
+    async def test_one_key_may_have_almost_all_rows(self, on: Ground) -> None:
+        rows = [{"id": n, "key": "all" if n % 20 else f"k{n}"} for n in range(400)]
+        keep = {"kind": "python", "code": "result = frame.table"}
+        spread = on.fanout(rows, keep, by=["key"], frame={"max_rows": 50, "process": "frame"})
+        code = "result = {'key': group.key['key'], 'n': group.table.num_rows, 'sum': sum(r['id'] for r in group.rows)}"
+        total = {
+            "step": "total",
+            "reduce": {"from": "spread", "by": ["key"]},
+            "tool": {"kind": "python", "code": code},
+        }
+        finished = await on.run(spread, total)
+        frames = [frame for frame in await on.surface(finished, "frames") if frame["row_count"]]
+        assert max(frame["row_count"] for frame in frames) <= 50
+        found = {row["key"]: (row["n"], row["sum"]) for row in await on.rows(finished.result)}
+        assert len(found) == 21
+        assert found["all"] == (380, sum(n for n in range(400) if n % 20))
+
+    async def test_nothing_stays_nothing_through_every_kind_of_stage(self, on: Ground) -> None:
+        (on.place / "none.csv").write_text("id,name\n")
+        pq.write_table(pa.table({"id": pa.array([], pa.int64())}), on.place / "none.parquet")
+        double = {"kind": "python", "code": DOUBLE}
+        code = {"kind": "python", "code": "result = {'n': group.table.num_rows}"}
+        finished = await on.run(
+            on.fanout({"csv": "none.csv"}, square(), name="lines"),
+            on.fanout({"path": "none.parquet"}, double, name="files", frame={"process": "frame"}),
+            on.fanout("{{ files.ref }}", square(), name="again"),
+            {"step": "keys", "reduce": {"from": "again", "by": ["id"]}, "tool": code},
+            {"step": "all", "reduce": {"from": "keys"}, "tool": code},
+        )
+        assert finished.status == "COMPLETED", finished.error
+        stages = await on.surface(finished, "stages")
+        assert [(stage["status"], stage.get("rows", 0), stage.get("dispatched", 0)) for stage in stages] == [
+            ("COMPLETED", 0, 0)
+        ] * 5
+        assert (finished.result["rows"], finished.result["frames"], finished.result["preview"]) == (0, 0, [])

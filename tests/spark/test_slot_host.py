@@ -17,6 +17,8 @@ class TestSparkHost(SlotHostContract):
     engine = "spark"
 
     @pytest.fixture
-    async def on(self, tmp_path: Path, our_spark: None) -> AsyncIterator[Ground]:
+    async def on(self, tmp_path: Path, our_spark: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ground]:
+        # A reduce cannot ask for Spark; it goes there when it is large.
+        monkeypatch.setattr("noetl.runtime.stages.spark_host.is_worth_it", lambda *_, **__: True)
         async with ground(tmp_path, self.engine, SETTINGS) as made:
             yield made

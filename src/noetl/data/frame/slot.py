@@ -81,6 +81,7 @@ class Slot:
         self._most_rows = most_rows
         self._ready: deque[Frame] = deque()
         self._running: tuple[Frame, asyncio.Task[Ran]] | None = None
+        self._asking: asyncio.Task[Claimed] | None = None
         self._commits: dict[asyncio.Task[None], Frame] = {}
         self._is_broken = False
         self._seconds = {"claiming": 0.0, "running": 0.0, "committing": 0.0}
@@ -106,6 +107,8 @@ class Slot:
         left: list[asyncio.Task[object]] = [beating, *self._commits]
         if self._running is not None:
             left.append(self._running[1])
+        if self._asking is not None:
+            left.append(self._asking)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -123,6 +126,8 @@ class Slot:
         while True:
             if self._is_broken:
                 await self._settle()
+                if self._asking is not None:
+                    await asyncio.wait({self._asking})  # what it gives is given back when the slot has finished
                 return None
             if self._ready:
                 return self._ready.popleft()
@@ -140,6 +145,8 @@ class Slot:
         """Get frames, or wait for them; False if there are none any more."""
         most = 1 if self._plan.kind == "loop" else _AT_ONCE
         claimed = await self._claimed(most)
+        if claimed is None:
+            return True
         self._ready += claimed.frames
         if claimed.frames or claimed.drained:
             return bool(claimed.frames)
@@ -159,17 +166,22 @@ class Slot:
         self._ready += opened
         return bool(opened)
 
-    async def _claimed(self, most: int) -> Claimed:
-        """What the keeper gives. It may wait for a frame whose commit is ours, and cannot be written: that is heard."""
-        asking = asyncio.create_task(self._ask(lambda: self._plane.claim(self._number, self._worker, most=most)))
-        try:
-            while not asking.done():
-                await asyncio.wait({asking, *self._commits}, return_when=asyncio.FIRST_COMPLETED)
-                self._take_back()
-        except BaseException:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            raise
+    async def _claimed(self, most: int) -> Claimed | None:
+        """What the keeper gives. It may wait for a frame whose commit is ours, and cannot be written: that is heard.
+
+        None if the rest of a frame has come back from its commit. It is run while the keeper, which may have nothing
+        else to give before that is done, goes on being asked: an answer that nobody takes would cost its frames.
+        """
+        asking = self._asking
+        if asking is None:
+            asking = asyncio.create_task(self._ask(lambda: self._plane.claim(self._number, self._worker, most=most)))
+            self._asking = asking
+        while not asking.done():
+            if self._ready:
+                return None
+            await asyncio.wait({asking, *self._commits}, return_when=asyncio.FIRST_COMPLETED)
+            self._take_back()
+        self._asking = None
         return asking.result()
 
     # --- Running

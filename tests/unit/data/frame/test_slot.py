@@ -191,3 +191,14 @@ async def test_a_slot_that_cannot_commit_says_so(clock: VirtualClock) -> None:
             await stage.pass_time(5)
         with pytest.raises(Unavailable, match="not now"):
             await slot
+
+
+async def test_the_rest_of_the_last_frame_is_not_waited_for_by_the_slot_that_holds_it(clock: VirtualClock) -> None:
+    stage, bench = Stage(plan(), clock, slices=[6]), Bench()
+    bench.most = 2
+    async with worked(stage, bench) as slot:
+        async with asyncio.timeout(10):  # half of what a claim waits for frames that may come back
+            await slot
+        ending = await stage.end()
+    assert [(frame.claim_row, frame.row_count) for frame in bench.ran] == [(0, 6), (2, 4), (4, 2)]
+    assert ending.table.tally.stats.total == 6

@@ -80,7 +80,7 @@ def paths_used(playbook: Playbook, step: Step) -> frozenset[tuple[str, ...]]:
 def _texts(playbook: Playbook, step: Step) -> Iterable[str]:
     parts: list[Any] = [step.input, step.timeout, [entry.fields for entry in playbook.keychain]]
     for task in _tasks(playbook, step):
-        parts += [task.input, task.fields, task.auth, task.set, task.timeout]
+        parts += [task.input, task.fields, task.output.fields, task.auth, task.set, task.timeout]
         for rule in task.rules:
             parts += [rule.when, rule.set, rule.attempts, rule.delay]
     if step.loop is not None and step.loop.cursor is not None:

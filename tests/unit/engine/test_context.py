@@ -53,3 +53,9 @@ def test_of_a_step_that_runs_again_is_without_its_last_result() -> None:
     assert player.of("command.issued")[1].payload["context"] == {
         "sender": {"step": "start", "outcome": "ok", "value": 5}
     }
+
+
+def test_sees_names_that_only_say_where_rows_go() -> None:
+    task = {"kind": "spark", "code": "def main(spark): ...", "output": {"path": "{{ w }}/{{ start.s }}"}}
+    found = carried(task)
+    assert found == {"workload": {"w": 1}, "steps": {"start": {"outcome": "ok", "value": {"s": 1}}}}

@@ -38,8 +38,10 @@ def _innermost(fault: Fault) -> Fault:
 
 def _say_what(fault: Fault, indent: str) -> None:
     task = f", task '{readable(fault.task)}'" if fault.task else ""
-    text = f"{indent}step '{readable(fault.step)}'{task}: {fault.code}: {readable(fault.message)}"
-    click.secho(text, fg="red", err=True)
+    first, *rest = fault.message.splitlines() or [""]
+    click.secho(f"{indent}step '{readable(fault.step)}'{task}: {fault.code}: {readable(first)}", fg="red", err=True)
+    for line in rest:
+        click.secho(f"{indent}  {readable(line)}".rstrip(), fg="red", err=True)
 
 
 def _show_source(fault: Fault, indent: str) -> None:

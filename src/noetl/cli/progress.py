@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress"]
 
 _MOST_LINES = 40
+_MOST_MILLISECONDS = 10_000
 
 
 class Progress:
@@ -64,7 +65,7 @@ class Progress:
 
     def conclude(self, document: dict[str, Any], finished: Finished, fault: Fault | None) -> None:
         """The last lines: how it ended, where it went wrong, and what to do next."""
-        said = f"  {document['execution_id']}  {document.get('duration_ms')} ms, {document['events']} events"
+        said = f"  {document['execution_id']}  {_took(document.get('duration_ms'))}, {document['events']} events"
         with unheeded():
             click.secho(finished.status, fg=status_style(finished.status) or None, bold=True, err=True, nl=False)
             click.echo(said, err=True)
@@ -103,11 +104,20 @@ def _print_step(step: EndedStep) -> None:
     from noetl.cli.live.drawing import MARKS, tally
 
     mark, colour = MARKS[step.state]
-    said = f"{step.took_ms} ms" if step.state != "skipped" else "skipped"
+    said = _took(step.took_ms) if step.state != "skipped" else "skipped"
     if more := tally(step):
         said += f"  {more}"
     click.secho(f"  {'  ' * step.depth}{mark} ", fg=colour, err=True, nl=False)
     click.echo(f"{readable(step.name)}  {said}", err=True)
+
+
+def _took(milliseconds: int | None) -> str:
+    """Milliseconds as long as one can read them, then as people say it."""
+    from noetl.cli.live.drawing import duration
+
+    if milliseconds is None or milliseconds < _MOST_MILLISECONDS:
+        return f"{milliseconds or 0} ms"
+    return duration(milliseconds / 1000)
 
 
 def _print_event(event: Envelope) -> None:

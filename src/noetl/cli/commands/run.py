@@ -183,7 +183,7 @@ async def execute(
             on_events=progress.notice,
             on_notice=all_of(keep, progress.hear),
         ) as runner,
-        warnings_shown(runner.tooling.vault.guard),
+        warnings_shown(runner.tooling.vault.guard, home),
     ):
         execution_id = await begin(runner)
         async with alone(embedded, home, str(execution_id)), progress.shown():

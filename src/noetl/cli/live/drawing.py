@@ -111,7 +111,7 @@ def _ended(step: EndedStep, frame: _Frame) -> Line:
     if said:
         line.append(Piece(f"  {said}", "dim"))
     if step.error:
-        line.append(Piece(f"  {readable(step.error, _MOST_LOG)}", "red"))
+        line.append(Piece(f"  {readable(_headline(step.error), _MOST_LOG)}", "red"))
     return line
 
 
@@ -201,6 +201,12 @@ def _counts(run: Run) -> str:
     counts = run.counts
     words = (("ok", "done"), ("failed", "failed"), ("skipped", "skipped"))
     return ", ".join(f"{counts[name]:,} {word}" for name, word in words if counts[name])
+
+
+def _headline(message: str) -> str:
+    """The line of a message that says most: the first, but of a traceback the last."""
+    lines = message.strip().splitlines() or [""]
+    return lines[-1 if lines[0].startswith("Traceback ") else 0]
 
 
 def tally(step: EndedStep) -> str:

@@ -140,3 +140,17 @@ def test_long_names_leave_room_for_what_is_said_about_them(story: Story, width: 
 )
 def test_lengths_of_time_as_people_say_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("the query is wrong\n== SQL ==\n^^^", "the query is wrong"),
+        ('Traceback (most recent call last):\n  File "x"\nValueError: no', "ValueError: no"),
+    ],
+)
+def test_of_a_long_message_the_line_that_says_most(story: Story, message: str, shown: str) -> None:
+    story.issue("load", "spark")
+    story.event("call.error", "load", error={"message": message})
+    story.exit("load", "FAILED")
+    assert story.drawn()[1] == f"  ✗ load  0 ms  {shown}"

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,8 +65,10 @@ def unheeded() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table on standard output. Text is data, never markup."""
+def table(
+    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Container[str] = _NUMBERS
+) -> None:
+    """A table on standard output; the columns of `right` are numbers. Text is data, never markup."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -75,7 +77,7 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
     for name in columns:
         whole = name in _WHOLE or name.endswith("_id")
         grid.add_column(name, no_wrap=True, overflow="ellipsis", min_width=_ID_WIDTH if whole else None,
-                        justify="right" if name in _NUMBERS else "left")  # fmt: skip
+                        justify="right" if name in right else "left")  # fmt: skip
     for row in rows:
         grid.add_row(*[Text(readable(cell), style=status_style(cell)) for cell in row])
     console().print(grid)

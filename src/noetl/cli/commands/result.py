@@ -10,6 +10,7 @@ import msgspec
 from noetl.cli.options import common, execution_id_of, home_of, run_async, settings_of
 from noetl.cli.output import print_json
 from noetl.cli.remote import context_option, result_on, target_of
+from noetl.cli.rows import print_rows
 from noetl.errors import NotFound
 from noetl.units import parse_duration
 
@@ -22,28 +23,38 @@ __all__ = ["command"]
 @click.option(
     "--link", metavar="TIME", help="Instead: an address that reads its object, for so long, such as 1h; at most 7d."
 )
+@click.option("--table", "as_table", is_flag=True, help="Instead: its rows, or the first of them, as a table.")
 @context_option
 @common
 def command(
     execution: str,
     step: str | None,
     link: str | None,
+    as_table: bool,
     context: str | None,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
     """Show the result of an execution, or of one of its steps."""
+    if as_table and (as_json or link is not None):
+        raise click.UsageError("--table is for eyes; leave out --json and --link")
     if (target := target_of(context, home)) is not None:
         if link is not None:
             raise click.UsageError("--link is signed with the keys of a home's store; use it without --context")
-        return result_on(target, execution, step, as_json)
+        return result_on(target, execution, step, as_json, as_table)
     seconds = None if link is None else parse_duration(link)
-    return run_async(_result(execution_id_of(execution), step, seconds, home, tenant, as_json))
+    return run_async(_result(execution_id_of(execution), step, seconds, home, tenant, as_json, as_table))
 
 
 async def _result(
-    execution_id: int, step: str | None, link: float | None, home: Path | None, tenant: str | None, as_json: bool
+    execution_id: int,
+    step: str | None,
+    link: float | None,
+    home: Path | None,
+    tenant: str | None,
+    as_json: bool,
+    as_table: bool,
 ) -> None:
     from noetl.runtime.embedded.runner import driver_of
     from noetl.runtime.origin import origin_of
@@ -71,5 +82,7 @@ async def _result(
         where = {} if told.ref is None else {"ref": told.ref}
         document = {"execution_id": str(execution_id), "step": name, "value": told.value, **where}
         print_json({**document, "rows": told.rows, "bytes": told.bytes, "sha256": told.sha256})
+    elif as_table:
+        print_rows(told.value, name)
     else:
         click.echo(msgspec.json.format(msgspec.json.encode(told.value), indent=2).decode())

@@ -14,7 +14,7 @@ from noetl.cli.contexts import LOCAL, Context, Contexts, contexts_file
 from noetl.cli.exits import FAILED, OK
 from noetl.cli.options import execution_id_of, run_async
 from noetl.cli.output import note, print_json, readable, table, with_text_ids
-from noetl.cli.rows import print_rows
+from noetl.cli.rows import Look, show
 from noetl.errors import Forbidden, InvalidInput, NoetlError, Unauthenticated, Unavailable
 
 if TYPE_CHECKING:
@@ -97,17 +97,12 @@ def status_on(target: Target, execution: str, as_json: bool) -> int:
     return _ask(target, work)
 
 
-def result_on(target: Target, execution: str, step: str | None, as_json: bool, as_table: bool = False) -> int:
+def result_on(target: Target, execution: str, step: str | None, look: Look) -> int:
     """noetl result, of a server."""
 
     async def work(server: Server) -> int:
         document = await server.result_document(execution_id_of(execution), step)
-        if as_json:
-            print_json(document)
-        elif as_table:
-            print_rows(document["value"], step or document.get("step", ""))
-        else:
-            click.echo(msgspec.json.format(msgspec.json.encode(document["value"]), indent=2).decode())
+        show({"execution_id": execution, **document}, step or document.get("step", ""), look)
         return OK
 
     return _ask(target, work)

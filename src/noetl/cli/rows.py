@@ -1,22 +1,64 @@
-"""A result that has rows, as a table for people."""
+"""A result as it is asked for: all of it or a part, as JSON or as a table for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from noetl.cli.output import note, table
-from noetl.errors import InvalidInput
+import click
+import msgspec
 
-__all__ = ["print_rows", "rows_in"]
+from noetl.cli.output import note, print_json, table
+from noetl.errors import InvalidInput, NotFound
+
+__all__ = ["Look", "print_rows", "rows_in", "show"]
 
 _MOST = 1000
 _PLACES = ("rows", "preview", "results", "items")
 
 
-def print_rows(value: Any, step: str) -> None:
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants to see of a result."""
+
+    field: str | None = None
+    as_table: bool = False
+    columns: tuple[str, ...] = ()
+    """Of a table only these, in this order."""
+    as_json: bool = False
+
+
+def show(document: Mapping[str, Any], step: str, look: Look) -> None:
+    """Print a result, which is the `value` of a document, or the part of it that is asked for."""
+    value = document["value"]
+    if look.field is not None:
+        value = _part(value, look.field, step)
+        document = {"execution_id": document["execution_id"], "step": step, "field": look.field, "value": value}
+    if look.as_json:
+        print_json(document)
+    elif look.as_table:
+        print_rows(value, step, look.columns)
+    else:
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _part(value: Any, path: str, step: str) -> Any:
+    for name in path.split("."):
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            there = ", ".join(map(str, value)) if isinstance(value, Mapping) else "no fields"
+            raise NotFound(f"the result of step '{step}' has no '{path}'", hint=f"at '{name}' there is {there}")
+    return value
+
+
+def print_rows(value: Any, step: str, chosen: Sequence[str] = ()) -> None:
     """Print the rows of a step's result, and how many there are where these are only the first of them."""
-    columns, rows = rows_in(value, step)
+    found, rows = rows_in(value, step)
+    if missing := [name for name in chosen if name not in found]:
+        raise NotFound(f"the rows of step '{step}' have no column '{missing[0]}'", hint=f"they have {', '.join(found)}")
+    columns = chosen or found
     numbers = {name for name in columns if any(_is_number(row.get(name)) for row in rows)}
     table(None, columns, ([row.get(name) for name in columns] for row in rows[:_MOST]), right=numbers)
     total = value.get("rows") if isinstance(value, Mapping) else None
@@ -40,7 +82,8 @@ def rows_in(value: Any, step: str) -> tuple[list[str], list[Mapping[str, Any]]]:
     if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
         raise InvalidInput(f"the result of step '{step}' has no rows", hint="look at it without --table")
     in_order = [*_named(value), *(name for row in found[:_MOST] for name in row)]
-    return list(dict.fromkeys(in_order)), found
+    # What rows are called comes first: a log keeps their fields by the alphabet.
+    return sorted(dict.fromkeys(in_order), key=lambda name: not _named(value) and name != "name"), found
 
 
 def _named(value: Any) -> list[str]:

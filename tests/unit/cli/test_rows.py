@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.rows import print_rows, rows_in
-from noetl.errors import InvalidInput
+from noetl.cli.rows import Look, print_rows, rows_in, show
+from noetl.errors import InvalidInput, NotFound
 
 ROW = {"country": "NO", "orders": 3}
 
@@ -49,3 +49,22 @@ def test_a_table_says_how_much_is_not_in_it(capsys: pytest.CaptureFixture[str]) 
         ["country", "orders"], ["NO", "3"], ["\\x1b[2J", "12"],
     ]  # fmt: skip
     assert printed.err == "the first 2 of 4,000,000 rows\n"
+
+
+def test_a_part_of_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"execution_id": "1", "value": {"written": {"files": [ROW]}}}
+    show(document, "load", Look(field="written.files.0", as_json=True))
+    assert capsys.readouterr().out == (
+        '{"execution_id":"1","step":"load","field":"written.files.0","value":{"country":"NO","orders":3}}\n'
+    )
+    with pytest.raises(NotFound, match=r"step 'load' has no 'written.rows'") as caught:
+        show(document, "load", Look(field="written.rows"))
+    assert caught.value.hint == "at 'rows' there is files"
+
+
+def test_columns_that_somebody_has_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([ROW], "load", ("orders",))
+    assert capsys.readouterr().out.split() == ["orders", "────────", "3"]
+    with pytest.raises(NotFound, match="step 'load' have no column 'order'") as caught:
+        print_rows([ROW], "load", ("order",))
+    assert caught.value.hint == "they have country, orders"

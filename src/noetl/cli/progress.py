@@ -58,6 +58,18 @@ class Progress:
                     elif not self._live and event.event_type == "stage.started" and event.payload.get("ui"):
                         note(f"  {readable(event.node_name or '')} runs on Spark: {readable(event.payload['ui'])}")
 
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether this is to be shown, and nothing of it was seen yet: it began in another process."""
+        return self._board is not None and not self._verbose and self._board.root is None
+
+    def recall(self, events: Sequence[Envelope]) -> None:
+        """Learn what happened before; nothing of it is said again."""
+        assert self._board is not None
+        for event in events:
+            self._board.apply(event)
+        self._board.recall()
+
     def hear(self, notice: Notice) -> None:
         """Show what a worker says."""
         if self._board is not None:

@@ -26,12 +26,14 @@ from noetl.errors import InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from noetl.api.asking import Job
+    from noetl.cli.progress import Progress
     from noetl.runtime.embedded.runner import Runner
     from noetl.runtime.wiring import Embedded
     from noetl.settings import Settings
 
 __all__ = ["command", "execute", "given_workload", "only_one_with"]
 
+_MOST_RECALLED = 50_000
 _GRACE = 10.0  # seconds that running tools have once their execution was cancelled
 
 
@@ -186,6 +188,7 @@ async def execute(
         warnings_shown(runner.tooling.vault.guard, home),
     ):
         execution_id = await begin(runner)
+        await _recall(progress, embedded, settings, execution_id)
         async with alone(embedded, home, str(execution_id)), progress.shown():
             _cancel_on_interrupt(runner, execution_id)
             await runner.resume(execution_id)
@@ -207,6 +210,19 @@ async def execute(
         if offline:
             note(f"kept in {document['buffer']}; noetl push {execution_id} delivers it to a server")
     return OK if finished.status == "COMPLETED" else FAILED
+
+
+async def _recall(progress: Progress, embedded: Embedded, settings: Settings, execution_id: int) -> None:
+    """Let whoever looks at a run that goes on know how far it had come."""
+    from noetl.kernel.streams import execution_stream
+    from noetl.kernel.tail import Stream
+
+    if not progress.knows_nothing:
+        return
+    root, position, seen = Stream(settings.tenant.id, execution_stream(execution_id)), 0, 0
+    while seen < _MOST_RECALLED and (page := await embedded.ledger.read_root(root, after_position=position)):
+        progress.recall([item.event for item in page])
+        position, seen = page[-1].position, seen + len(page)
 
 
 def alone(embedded: Embedded, home: Path, name: str) -> contextlib.AbstractAsyncContextManager[None]:

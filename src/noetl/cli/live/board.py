@@ -39,6 +39,9 @@ class Counter:
     bytes: int = 0
     again: int = 0
     """Frames that were lost with whoever ran them, and are run again."""
+    done_before: int = 0
+    rows_before: int = 0
+    """What was done before we looked, which says nothing about how fast it goes."""
 
 
 @dataclass(slots=True)
@@ -133,6 +136,15 @@ class Board:
         if kind in TERMINAL_TYPES:
             self._end(run, TERMINAL_TYPES[kind])
         return handler(run, event) if handler is not None else None
+
+    def recall(self) -> None:
+        """All that was applied so far happened before we looked: what goes on begins now."""
+        for run in self._runs.values():
+            run.begun = self._clock()
+            for step in run.steps.values():
+                step.begun = self._clock()
+                if step.counter is not None:
+                    step.counter.done_before, step.counter.rows_before = step.counter.done, step.counter.rows
 
     def hear(self, notice: Notice) -> None:
         """Put what a worker says on the board."""

@@ -160,7 +160,8 @@ def _attempts(step: StepRun, now: float) -> str:
 
 
 def _bar(counter: Counter, seconds: float, frame: _Frame) -> Line:
-    rate = counter.done / seconds if seconds > 0 else 0.0
+    rate = (counter.done - counter.done_before) / seconds if seconds > 0 else 0.0
+    rows = (counter.rows - counter.rows_before) / seconds if seconds > 0 else 0.0
     line: Line = []
     if counter.total:
         full = frame.bar * counter.done // counter.total
@@ -170,8 +171,8 @@ def _bar(counter: Counter, seconds: float, frame: _Frame) -> Line:
     if counter.failed:
         line.append(Piece(f"  {counter.failed:,} failed", "red"))
     line += _rows(counter)
-    if counter.done:
-        line.append(Piece(f"  {_rate(counter.rows / seconds, ' rows') if counter.rows else _rate(rate)}", "dim"))
+    if rate:
+        line.append(Piece(f"  {_rate(rows, ' rows') if rows else _rate(rate)}", "dim"))
         if counter.total and counter.done < counter.total:
             line.append(Piece(f"  {duration((counter.total - counter.done) / rate)} left", "dim"))
     return line

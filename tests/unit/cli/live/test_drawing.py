@@ -154,3 +154,17 @@ def test_of_a_long_message_the_line_that_says_most(story: Story, message: str, s
     story.event("call.error", "load", error={"message": message})
     story.exit("load", "FAILED")
     assert story.drawn()[1] == f"  ✗ load  0 ms  {shown}"
+
+
+def test_a_stage_that_goes_on_is_as_fast_as_it_is_now(story: Story) -> None:
+    story.event("stage.opened", "price")
+    story.event("frame.dispatched", "price", frames=20)
+    for _ in range(7):
+        story.event("frame.committed", "price", rows=1000)
+    story.pass_time(3600)
+    story.board.recall()
+    story.pass_time(2)
+    assert story.drawn()[1].strip(" ⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏").endswith("7/20  7,000 rows")
+    for _ in range(4):
+        story.event("frame.committed", "price", rows=1000)
+    assert story.drawn()[1].endswith("11/20  11,000 rows  2,000 rows/s  4.5 s left")

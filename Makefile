@@ -19,7 +19,7 @@ help: ## List the targets
 setup: ## Make or update .venv; returns at once when nothing changed
 	@scripts/setup.sh
 
-demo: setup ## Import a log, replay, diff, verify, tamper with a copy
+demo: setup ## A pipeline on Spark, a run killed and resumed, a log replayed, verified, tampered with
 	@scripts/demo.sh
 
 test: setup ## Run every test suite

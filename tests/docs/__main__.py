@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.docs.pages import ROOT, blocks_of, pages, run, updated
+from tests.docs.pages import ROOT, blocks_of, needs_spark, pages, run, updated
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
         if not blocks:
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            results = run(blocks, Path(scratch))
+            results = run(blocks, Path(scratch), seconds=600 if needs_spark(text) else 60)
         for block, (code, output) in zip(blocks, results, strict=True):
             if code:
                 failed += 1

@@ -6,13 +6,17 @@
   stands for anything: alone on a line for any number of lines, inside a line for the rest of a word or more.
 * Everything else (`sh`, `json`, `toml`, ...) is only shown.
 
+A page with the comment `<!-- needs: spark -->` is run where Spark is, by tests/spark.
+
 A session starts in an empty directory with `.venv` and `examples` beside it, as in a clone, and without settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -55,7 +59,12 @@ def blocks_of(text: str) -> list[Block]:
     ]
 
 
-def run(blocks: Sequence[Block], scratch: Path) -> list[tuple[int, str]]:
+def needs_spark(text: str) -> bool:
+    """Whether the blocks of a page run only where Spark is."""
+    return "\n<!-- needs: spark -->\n" in text
+
+
+def run(blocks: Sequence[Block], scratch: Path, *, seconds: float = 60) -> list[tuple[int, str]]:
     """Exit code and output of every block of a page, run as one session."""
     stage, logs = scratch / "stage", scratch / "logs"
     stage.mkdir()
@@ -68,7 +77,7 @@ def run(blocks: Sequence[Block], scratch: Path) -> list[tuple[int, str]]:
         script.append(
             f"{_command(block, logs / f'{index}.code')} >{logs}/{index}.out 2>&1; echo $? >{logs}/{index}.exit"
         )
-    subprocess.run(["bash", "-c", "\n".join(script)], env=_environment(scratch), check=False, timeout=60)
+    _session("\n".join(script), _environment(scratch), seconds)
     return [
         (
             int((logs / f"{index}.exit").read_text()),
@@ -76,6 +85,17 @@ def run(blocks: Sequence[Block], scratch: Path) -> list[tuple[int, str]]:
         )
         for index in range(len(blocks))
     ]
+
+
+def _session(script: str, environment: dict[str, str], seconds: float) -> None:
+    """Run it, and leave nothing of what it has started, however it ends."""
+    session = subprocess.Popen(["bash", "-c", script], env=environment, start_new_session=True)
+    try:
+        session.wait(seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session.pid, signal.SIGKILL)
+        session.wait()
 
 
 def matches(said: str, printed: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 
 from noetl.archive.exchange import read_log
 from noetl.cli.app import cli
+from noetl.data.session import SparkUnavailable
+from noetl.data.session.java import find_java
 from noetl.kernel.event import Envelope
 from noetl.kernel.fold import State, apply, new_state
 from noetl.kernel.streams import root_of
@@ -23,11 +26,13 @@ from noetl.kernel.vocabulary import KNOWN_TYPES, canonical_type
 from noetl.runtime.home import Home
 from noetl.runtime.wiring import open_embedded
 from noetl.settings import Settings
-from tests.docs.pages import ROOT, blocks_of, matches, pages, run
+from tests.docs.pages import ROOT, blocks_of, matches, needs_spark, pages, run
+from tests.services.emulator import NOT_AVAILABLE
 
 REFERENCE = ROOT / "docs" / "reference"
 LOGS = [ROOT / "examples" / "logs" / "orders.jsonl", *sorted((ROOT / "tests" / "golden" / "corpus").glob("*.jsonl"))]
-EXECUTABLE = [page for page in pages() if blocks_of(page.read_text(encoding="utf-8"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in pages()}
+EXECUTABLE = [page for page, text in TEXTS.items() if blocks_of(text) and not needs_spark(text)]
 
 
 def name_of(page: Path) -> str:
@@ -62,14 +67,37 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_says(page: Path, tm
             assert matches(block.said, printed), f"{where} prints (python -m tests.docs writes it down):\n{printed}"
 
 
+def demo(**environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it as `make demo` does, from elsewhere."""
+    return subprocess.run(
+        [ROOT / "scripts" / "demo.sh"], capture_output=True, text=True, cwd="/", check=False, timeout=200,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(240)  # it starts Java, while other tests run beside it
 def test_the_demo_holds_and_the_readme_shows_what_it_prints() -> None:
+    try:
+        find_java()
+    except SparkUnavailable as error:
+        pytest.skip(f"{NOT_AVAILABLE}: spark: {error}")
     shown = re.search(r"make demo.*?```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    done = subprocess.run(
-        [ROOT / "scripts" / "demo.sh"], capture_output=True, text=True, cwd="/", check=False, timeout=60
-    )
+    done = demo()
     assert done.returncode == 0, done.stdout + done.stderr
     assert shown
     assert matches(shown[1], done.stdout), done.stdout
+
+
+def test_without_java_the_demo_says_what_to_install_and_does_nothing() -> None:
+    done = demo(JAVA_HOME="/no/such/java")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("demo: data stages need Java, and there is none: JAVA_HOME is /no/such/java")
+    assert "install a Java runtime" in done.stderr
+
+
+def test_the_recorded_page_is_as_it_was_recorded() -> None:
+    done = run_script(sys.executable, ROOT / "scripts" / "record_killed.py", "--check")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_reference_of_commands_is_up_to_date() -> None:

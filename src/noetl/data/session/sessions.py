@@ -49,7 +49,7 @@ class SparkSessions:
         with _shared_lock:
             if not _shared or _shared[0].is_closed:
                 _shared[:] = [cls(home)]
-                atexit.register(_shared[0].close)
+                atexit.register(_shared[0].leave)
             return _shared[0]
 
     @property
@@ -101,6 +101,15 @@ class SparkSessions:
             opening, self._opening = self._opening, None
         if opening is not None and opening.exception() is None:
             opening.result().close()
+
+    def leave(self) -> None:
+        """The process ends. A Spark that is still starting is not waited for: Java ends with our end of its standard
+        input, and the next process removes what it leaves behind."""
+        with self._lock:
+            is_starting = self._opening is not None and not self._opening.done()
+            self._closed = True
+        if not is_starting:
+            self.close()
 
     def _begin(self, conf: SessionConf, *, instead_of: Opened | None = None) -> Future[Opened]:
         with self._lock:

@@ -151,6 +151,26 @@ def test_a_process_shares_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     first = SparkSessions.shared(tmp_path)
 
     assert SparkSessions.shared(tmp_path / "another") is first
-    assert registered == [first.close]
+    assert registered == [first.leave]
     first.close()
     assert SparkSessions.shared(tmp_path) is not first
+
+
+def test_the_end_of_the_process_does_not_wait_for_one_that_is_starting(opening: Opening, tmp_path: Path) -> None:
+    opening.let.clear()
+    sessions = SparkSessions(tmp_path)
+    sessions.prepare(CONF)
+
+    sessions.leave()
+
+    assert sessions.is_closed
+    opening.let.set()
+
+
+async def test_the_end_of_the_process_ends_one_that_runs(opening: Opening, tmp_path: Path) -> None:
+    sessions = SparkSessions(tmp_path)
+    await sessions.get(CONF)
+
+    sessions.leave()
+
+    assert opening.opened[0].closed == 1

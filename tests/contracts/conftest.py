@@ -9,7 +9,13 @@ import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.sqlite.database import Database
+from tests.contracts import postgres
 from tests.scribe import START
+
+made_places = postgres.made_places
+open_database = postgres.open_database
+postgres_database = postgres.postgres_database
+postgres_server = postgres.postgres_server
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.ledger import MemoryLedger
+from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.ports.ledger import Ledger
 from tests.contracts.ledger import KEY, DurableLedgerContract, LedgerContract, OpenLedger
+from tests.contracts.postgres import OpenDatabase
 
 
 class TestMemoryLedger(LedgerContract):
@@ -50,3 +52,17 @@ class TestSqliteLedger(SqliteLedgerContract):
 
 class TestSqliteLedgerWithoutThreads(SqliteLedgerContract):
     threads = False
+
+
+class TestPostgresLedger(DurableLedgerContract):
+    @pytest.fixture
+    async def open_ledger(self, open_database: OpenDatabase, clock: VirtualClock) -> AsyncIterator[OpenLedger]:
+        ledgers: list[Ledger] = []
+
+        async def open_one(name: str) -> Ledger:
+            ledgers.append(await PostgresLedger(await open_database(name), clock, mac_key=KEY).open())
+            return ledgers[-1]
+
+        yield open_one
+        for ledger in ledgers:
+            await ledger.close()

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.postgres_server import Database, Server, start, stop
+from tests.services.emulator import NOT_AVAILABLE
+from tests.services.postgres_server import Database, Server, is_installed, start, stop
 
 __all__ = ["Database", "Server", "postgres", "postgres_server"]
 
@@ -32,7 +33,9 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def postgres_server(worker_id: str) -> Iterator[Server]:
-    """The server of this run."""
+    """The server of this run. Where there are no binaries for this machine, the tests that need it are skipped."""
+    if not is_installed():
+        pytest.skip(f"{NOT_AVAILABLE}: postgres: there is no wheel with its binaries for this machine")
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
     root = Path(tempfile.gettempdir()) / f"noetl-postgres-{run[:12]}"
     with _shared(root) as server:

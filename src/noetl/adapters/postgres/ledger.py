@@ -1,0 +1,259 @@
+"""The ledger in Postgres."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from noetl.adapters.postgres.adoption import Adoption
+from noetl.adapters.postgres.commits import Commits
+from noetl.adapters.postgres.database import Database, Row
+from noetl.adapters.postgres.failures import explain
+from noetl.adapters.postgres.rows import COLUMNS, HEAD_COLUMNS, audited, head, ledger_head, recorded
+from noetl.adapters.postgres.wakeups import Wakeups
+from noetl.adapters.postgres.writer import Append, LedgerWriter
+from noetl.errors import Corruption, IntegrityMismatch, Unavailable
+from noetl.kernel.chain import LedgerHead, StreamHead
+from noetl.kernel.event import Envelope, Recorded, checksum_of
+from noetl.kernel.stamp import Batch, Stream, prepare
+from noetl.observe import metrics
+from noetl.ports.clock import Clock
+from noetl.ports.ledger import Adopted, Audited
+
+__all__ = ["PostgresLedger"]
+
+_TAIL = 64
+_LAST = (1 << 63) - 1
+_LEDGER = "SELECT position, streams, total, chain_hash, mac, key_id FROM ledger_head"
+_DAMAGED = """
+    SELECT checksum_failures || ' pages of the database failed their checksum'
+    FROM pg_stat_database
+    WHERE datname = current_database() AND checksum_failures > 0
+    UNION ALL
+    SELECT 'index ' || indexrelid::REGCLASS || ' is not valid'
+    FROM pg_index
+    JOIN pg_class ON pg_class.oid = indexrelid
+    WHERE relnamespace = 'noetl'::REGNAMESPACE AND NOT indisvalid
+"""
+
+
+class PostgresLedger:
+    """The append-only log in one Postgres database, shared by any number of processes.
+
+    Times are those of the server, so that writers need not agree on one, unless a clock is given.
+    """
+
+    def __init__(self, database: Database, clock: Clock | None = None, *, mac_key: bytes | None = None) -> None:
+        self._database = database
+        self._key = mac_key
+        self._writer = LedgerWriter(clock, mac_key)
+        self._wakeups = Wakeups(database)
+        self._commits = Commits(database, self._writer, self._wakeups.wake)
+        self._closed = False
+
+    @property
+    def mac_key(self) -> bytes | None:
+        """The key that heads are sealed with."""
+        return self._key
+
+    async def open(self, *, examine: bool = False) -> PostgresLedger:
+        """Check that the end of the log is what it says it is, and that the key is the right one.
+
+        Whoever is about to `examine` every event must get in where others stop at the first bad one.
+        """
+        row = await self._ledger_row()
+        if self._key is not None and row[5] not in (None, self._writer.key_id):
+            raise IntegrityMismatch(
+                f"the ledger was sealed with another key (id {row[5]}, the wallet holds {self._writer.key_id})",
+                hint="restore the wallet that belongs to this ledger; if it is the right one, the ledger is forged",
+            )
+        if not examine:
+            await self._check_tail()
+        return self
+
+    async def append(self, batches: Sequence[Batch]) -> Sequence[Envelope]:
+        """Write every draft of every batch, or none."""
+        self._check_open()
+        prepared = prepare(batches)
+        if not prepared:
+            return []
+        began = time.perf_counter()
+        events = await self._commits.add(Append.of(batches, prepared))
+        metrics.observe("noetl_append_seconds", time.perf_counter() - began)
+        metrics.observe("noetl_append_events", len(events))
+        return events
+
+    async def adopt(self, envelopes: Iterable[Envelope]) -> Adopted:
+        """Write stamped envelopes unchanged, all in one transaction on a connection of its own."""
+        self._check_open()
+        try:
+            connection = await self._database.connect()
+            try:
+                adopted = await Adoption(connection, self._writer).run(envelopes)
+            finally:
+                await connection.close()
+        except (psycopg.Error, TimeoutError) as error:
+            raise explain(error, self._database.address) from error
+        self._wakeups.wake()
+        return adopted
+
+    async def read(
+        self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """The events of one stream, in order."""
+        return await self._select(
+            "tenant_id = %s AND stream_id = %s AND stream_version > %s AND stream_version <= %s "
+            "ORDER BY stream_version",
+            (stream.tenant_id, stream.stream_id, after_version, _or_last(to_version)),
+            limit,
+        )
+
+    async def read_all(
+        self, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of all streams in commit order.
+
+        Positions are given under a lock that is held until the commit is visible, so what can be seen has no gaps.
+        """
+        return await self._select(
+            "position > %s AND position <= %s ORDER BY position", (after_position, _or_last(to_position)), limit
+        )
+
+    async def read_root(
+        self, root: Stream, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
+    ) -> Sequence[Recorded]:
+        """Events of a root and of all streams below it, in commit order."""
+        where, parameters = _in_root(root)
+        return await self._select(
+            f"{where} AND position > %s AND position <= %s ORDER BY position",
+            (*parameters, after_position, _or_last(to_position)),
+            limit,
+        )
+
+    async def find(self, root: Stream, event_id: int) -> Recorded | None:
+        """One event of a root's streams by its id."""
+        where, parameters = _in_root(root)
+        found = await self._select(f"event_id = %s AND {where}", (event_id, *parameters), 1)
+        return found[0] if found else None
+
+    async def by_key(self, tenant_id: str, key: str) -> Recorded | None:
+        """The event that an idempotency key stands for, by the key's primary key."""
+        held = "position = (SELECT position FROM idempotency WHERE tenant_id = %s AND key = %s)"
+        found = await self._select(held, (tenant_id, key), 1)
+        return found[0] if found else None
+
+    async def position(self) -> int:
+        """The position of the last event."""
+        return (await self.ledger_head()).position
+
+    async def head(self, stream: Stream) -> StreamHead | None:
+        """Where a stream ends, by primary key."""
+        sql = f"SELECT {HEAD_COLUMNS} FROM stream_head WHERE tenant_id = %s AND stream_id = %s"
+        rows = await self._fetch(sql, (stream.tenant_id, stream.stream_id))
+        return head(rows[0]) if rows else None
+
+    async def heads(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[StreamHead]:
+        """Stream heads in order of tenant and stream."""
+        where, parameters = ("true", ()) if root is None else _below(root)
+        if after is not None:
+            where += " AND (tenant_id, stream_id) > (%s, %s)"
+            parameters = (*parameters, after.tenant_id, after.stream_id)
+        sql = f"SELECT {HEAD_COLUMNS} FROM stream_head WHERE {where} ORDER BY tenant_id, stream_id LIMIT %s"
+        return [head(row) for row in await self._fetch(sql, (*parameters, limit))]
+
+    async def ledger_head(self) -> LedgerHead:
+        """Where the whole ledger ends."""
+        return ledger_head((await self._ledger_row())[:5])
+
+    async def key_id(self) -> str | None:
+        """Which key the ledger is sealed with; None while it is empty or without one."""
+        found: str | None = (await self._ledger_row())[5]
+        return found
+
+    async def audit(
+        self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
+    ) -> Sequence[Audited]:
+        """Stored events, uninterpreted, in order of position."""
+        where, parameters = ("true", ()) if root is None else _in_root(root)
+        sql = f"SELECT {COLUMNS} FROM event_log WHERE {where} AND position > %s ORDER BY position LIMIT %s"
+        return [audited(row) for row in await self._fetch(sql, (*parameters, after_position, limit))]
+
+    async def check_storage(self) -> Sequence[str]:
+        """What Postgres itself has noticed: pages with a wrong checksum, indexes that do not hold."""
+        return [text for (text,) in await self._fetch(_DAMAGED, ())]
+
+    async def subscribe(self, *, after_position: int = 0) -> AsyncIterator[Recorded]:
+        """Every event after a position, as it is committed: woken by this process's writes, and through the server."""
+        self._check_open()
+        with self._wakeups.on() as moved:
+            while True:
+                moved.clear()
+                page = await self.read_all(after_position=after_position)
+                for item in page:
+                    yield item
+                    after_position = item.position
+                if not page:
+                    await self._wakeups.wait(moved)
+
+    async def close(self) -> None:
+        """Finish what is being written; the database belongs to whoever opened it."""
+        self._closed = True
+        await self._commits.close()
+        await self._wakeups.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the ledger is closed")
+
+    async def _fetch(self, sql: str, parameters: tuple[Any, ...]) -> list[Row]:
+        self._check_open()
+        return await self._database.fetch(sql, parameters)
+
+    async def _select(self, where: str, parameters: tuple[Any, ...], limit: int) -> list[Recorded]:
+        sql = f"SELECT {COLUMNS} FROM event_log WHERE {where} LIMIT %s"
+        return [recorded(row) for row in await self._fetch(sql, (*parameters, limit))]
+
+    async def _ledger_row(self) -> Row:
+        rows = await self._fetch(_LEDGER, ())
+        if not rows:
+            raise Corruption("the ledger has no head", hint="restore the database from a backup")
+        return rows[0]
+
+    async def _check_tail(self) -> None:
+        # The head first: what is appended in between lies behind it.
+        reached = (await self._ledger_row())[0]
+        sql = f"SELECT {COLUMNS} FROM event_log WHERE position <= %s ORDER BY position DESC LIMIT {_TAIL}"
+        items = [audited(row) for row in await self._fetch(sql, (reached,))]
+        last = items[0].position if items else 0
+        if last != reached:
+            raise IntegrityMismatch(
+                f"the log ends at position {last}, its head says {reached}", hint="run noetl verify --all"
+            )
+        for item in items:
+            if checksum_of(item.record) != item.envelope_checksum:
+                raise IntegrityMismatch(
+                    f"event {item.record.event_id} does not match its checksum", hint="run noetl verify --all"
+                )
+
+
+def _or_last(value: int | None) -> int:
+    return _LAST if value is None else value
+
+
+def _in_root(root: Stream) -> tuple[str, tuple[Any, ...]]:
+    if root.stream_id.startswith("execution/"):
+        return "execution_id = %s AND tenant_id = %s", (int(root.stream_id.split("/")[1]), root.tenant_id)
+    return "tenant_id = %s AND stream_id = %s", (root.tenant_id, root.stream_id)
+
+
+def _below(root: Stream) -> tuple[str, tuple[Any, ...]]:
+    """The root itself and what stands below it; '0' is the character after '/'."""
+    if not root.stream_id.startswith("execution/"):
+        return "tenant_id = %s AND stream_id = %s", (root.tenant_id, root.stream_id)
+    where = "tenant_id = %s AND (stream_id = %s OR (stream_id > %s AND stream_id < %s))"
+    return where, (root.tenant_id, root.stream_id, root.stream_id + "/", root.stream_id + "0")

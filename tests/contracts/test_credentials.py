@@ -10,6 +10,8 @@ import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.credentials import MemoryCredentials, MemoryWallet
+from noetl.adapters.postgres.credentials import PostgresCredentials
+from noetl.adapters.postgres.database import Database as Postgres
 from noetl.adapters.sqlite.credentials import SqliteCredentials
 from noetl.adapters.sqlite.database import Database
 from noetl.errors import Corruption
@@ -87,3 +89,30 @@ class TestSqliteCredentials(CredentialsContract):
         with pytest.raises(Corruption, match="credential 'crm'"):
             await store.rotate()
         assert await store.get("acme", "other") == before
+
+
+class TestPostgresCredentials(CredentialsContract):
+    @pytest.fixture
+    def open_store(self, postgres_database: Postgres, clock: VirtualClock) -> Callable[[Keys], Credentials]:
+        return lambda keys: PostgresCredentials(postgres_database, clock, keys)
+
+    async def test_no_row_has_the_secret_or_the_key(
+        self, store: Credentials, keys: FixedKeys, postgres_database: Postgres
+    ) -> None:
+        await store.put("acme", bearer())
+        await store.rotate()
+        rows = await postgres_database.fetch("SELECT * FROM credential")
+        assert "crm" in str(rows), "we look at the right table"
+        planted = [SECRET.encode(), *(key.secret for key in (await keys.load()).keys)]
+        contents = [value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row]
+        assert not [secret for secret in planted if any(secret in content for content in contents)]
+
+    async def test_a_record_that_was_changed_does_not_open(
+        self, store: Credentials, postgres_database: Postgres
+    ) -> None:
+        await store.put("acme", bearer())
+        await store.put("acme", bearer("other"))
+        await postgres_database.change("UPDATE credential SET version = 7 WHERE name = 'crm' RETURNING 1")
+        with pytest.raises(Corruption, match="credential 'crm': a secret sealed with key kek-"):
+            await store.resolve("acme", "crm")
+        assert (await store.resolve("acme", "other")).data == {"token": SECRET}

@@ -6,6 +6,8 @@ import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.leases import MemoryLeases
+from noetl.adapters.postgres.database import Database as Postgres
+from noetl.adapters.postgres.leases import PostgresLeases
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.leases import SqliteLeases
 from tests.contracts.leases import LeasesContract
@@ -21,3 +23,9 @@ class TestSqliteLeases(LeasesContract):
     @pytest.fixture
     def leases(self, database: Database, clock: VirtualClock) -> SqliteLeases:
         return SqliteLeases(database, clock)
+
+
+class TestPostgresLeases(LeasesContract):
+    @pytest.fixture
+    def leases(self, postgres_database: Postgres, clock: VirtualClock) -> PostgresLeases:
+        return PostgresLeases(postgres_database, clock)

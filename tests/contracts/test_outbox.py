@@ -9,6 +9,9 @@ import pytest
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.memory.outbox import MemoryOutbox
+from noetl.adapters.postgres.database import Database as Postgres
+from noetl.adapters.postgres.ledger import PostgresLedger
+from noetl.adapters.postgres.outbox import PostgresOutbox
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.ledger import SqliteLedger
 from noetl.adapters.sqlite.outbox import SqliteOutbox
@@ -35,3 +38,15 @@ class TestSqliteOutbox(OutboxContract):
     @pytest.fixture
     def outbox(self, database: Database, clock: VirtualClock) -> SqliteOutbox:
         return SqliteOutbox(database, clock)
+
+
+class TestPostgresOutbox(OutboxContract):
+    @pytest.fixture
+    async def ledger(self, postgres_database: Postgres, clock: VirtualClock) -> AsyncIterator[PostgresLedger]:
+        opened = await PostgresLedger(postgres_database, clock).open()
+        yield opened
+        await opened.close()
+
+    @pytest.fixture
+    def outbox(self, postgres_database: Postgres, clock: VirtualClock) -> PostgresOutbox:
+        return PostgresOutbox(postgres_database, clock)

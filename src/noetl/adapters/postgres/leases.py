@@ -1,0 +1,114 @@
+"""Leases in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from noetl.adapters.postgres.database import Database, Row
+from noetl.adapters.postgres.times import NOW, end, moment
+from noetl.errors import LeaseLost
+from noetl.ports.clock import Clock
+from noetl.ports.leases import Lease
+
+__all__ = ["PostgresLeases"]
+
+_COLUMNS = "name, owner, token, expires_at"
+
+# By primary key, in one statement: of two who take the same name, the second sees what the first has made of it.
+# One's own live lease keeps its token; whatever has lapsed is handed out with the next one.
+_TAKE = f"""
+    INSERT INTO lease AS held (name, owner, token, expires_at)
+    VALUES (%(name)s, %(owner)s, nextval('lease_token'), {NOW} + %(seconds)s)
+    ON CONFLICT (name) DO UPDATE
+    SET owner = excluded.owner,
+        token = CASE WHEN held.expires_at > {NOW} THEN held.token ELSE nextval('lease_token') END,
+        expires_at = CASE
+            WHEN held.expires_at > {NOW} THEN greatest(held.expires_at, {NOW} + %(seconds)s)
+            ELSE {NOW} + %(seconds)s
+        END
+    WHERE held.owner = excluded.owner OR held.expires_at <= {NOW}
+    RETURNING {_COLUMNS}
+"""
+_OWN = f"name = %(name)s AND token = %(token)s AND owner = %(owner)s AND expires_at > {NOW}"
+_EXTEND = f"""
+    UPDATE lease
+    SET expires_at = greatest(expires_at, {NOW} + %(seconds)s)
+    WHERE {_OWN}
+    RETURNING {_COLUMNS}
+"""
+_RELEASE = f"DELETE FROM lease WHERE {_OWN} RETURNING {_COLUMNS}"
+_FIND = f"SELECT {_COLUMNS} FROM lease WHERE name = %(name)s"
+_HOLDER = f"{_FIND} AND expires_at > {NOW}"
+# Index lease_expiry: only what has lapsed is looked at, oldest first; what another reaper is taking is passed over.
+_EXPIRE = f"""
+    WITH lapsed AS (
+        SELECT name
+        FROM lease
+        WHERE expires_at <= {NOW} AND starts_with(name, %(prefix)s)
+        ORDER BY expires_at, token
+        LIMIT %(limit)s
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM lease USING lapsed WHERE lease.name = lapsed.name
+        RETURNING lease.name, lease.owner, lease.token, lease.expires_at
+    )
+    SELECT {_COLUMNS} FROM gone ORDER BY expires_at, token
+"""
+
+
+class PostgresLeases:
+    """One row per lease that is held or has lapsed; what is released or handed to a reaper is gone.
+
+    A lease ends by the server's time unless a clock is given: the clocks of its holders do not matter.
+    """
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
+        """The lease if it is free, has lapsed, or is the owner's own."""
+        values = {"name": name, "owner": owner, "seconds": end(seconds), **moment(self._clock)}
+        rows = await self._database.change(_TAKE, values, repeatable=True)
+        return _lease(rows[0]) if rows else None
+
+    async def renew(self, lease: Lease, *, seconds: float) -> Lease:
+        """The same lease with a later end."""
+        values = {**_named(lease), "seconds": end(seconds), **moment(self._clock)}
+        rows = await self._database.change(_EXTEND, values, repeatable=True)
+        if not rows:
+            raise await self._lost(lease)
+        return _lease(rows[0])
+
+    async def release(self, lease: Lease) -> None:
+        """Give it back."""
+        if not await self._database.change(_RELEASE, {**_named(lease), **moment(self._clock)}):
+            raise await self._lost(lease)
+
+    async def holder(self, name: str) -> Lease | None:
+        """Who holds it now."""
+        rows = await self._database.fetch(_HOLDER, {"name": name, **moment(self._clock)})
+        return _lease(rows[0]) if rows else None
+
+    async def expire(self, prefix: str = "", *, limit: int = 100) -> Sequence[Lease]:
+        """Lapsed leases, each handed out once."""
+        values = {"prefix": prefix, "limit": limit, **moment(self._clock)}
+        return [_lease(row) for row in await self._database.change(_EXPIRE, values)]
+
+    async def _lost(self, lease: Lease) -> LeaseLost:
+        rows = await self._database.fetch(_FIND, {"name": lease.name})
+        held = _lease(rows[0]) if rows else None
+        taken = held is not None and held.token != lease.token
+        reason = f"is now held by '{held.owner}'" if held and taken else "has lapsed or was given back"
+        return LeaseLost(
+            f"lease '{lease.name}' of '{lease.owner}' {reason}", hint="stop that work; take the lease again"
+        )
+
+
+def _lease(row: Row) -> Lease:
+    name, owner, token, expires_at = row
+    return Lease(name=name, owner=owner, token=token, expires_at=expires_at)
+
+
+def _named(lease: Lease) -> dict[str, object]:
+    return {"name": lease.name, "token": lease.token, "owner": lease.owner}

@@ -11,7 +11,7 @@ Nothing here looks around by itself: environment, working directory and flags ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NewType, NoReturn
 
 import msgspec
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "DATABASE_VARIABLE",
     "FILE_NAME",
+    "PRIVATE_VARIABLES",
     "Auth",
     "Bytes",
     "Codec",
+    "DatabaseUrl",
     "Effects",
     "Env",
     "Ledger",
@@ -53,6 +56,12 @@ FILE_NAME = "noetl.toml"
 ENVIRONMENT_PREFIX = "NOETL_"
 SECRET_VARIABLES = frozenset({"NOETL_WALLET__KEK"})
 """Named like settings, but keys: read where they are used, shown nowhere."""
+DATABASE_VARIABLE = "NOETL_DATABASE"
+"""A shorter name for `NOETL_LEDGER__URL`."""
+PRIVATE_VARIABLES = SECRET_VARIABLES | {DATABASE_VARIABLE, "NOETL_LEDGER__URL"}
+"""What no template may read: they are keys, or have a password in them."""
+
+DatabaseUrl = NewType("DatabaseUrl", str)
 
 
 # --- The sections -----------------------------------------------------------------------------------------
@@ -69,8 +78,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """How the log is opened."""
 
+    url: DatabaseUrl | None = None
+    """The Postgres database that it is kept in, by default a SQLite file in the home."""
+    connections: int = 10
+    """How many connections to Postgres a process has at most, beside one that appends and one that listens."""
     busy_timeout: Seconds = Seconds(10.0)
-    """How long a writer waits for another process before it gives up."""
+    """How long a writer waits for another process, or for Postgres to be back, before it gives up."""
 
 
 class Snapshots(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,8 +265,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             struct = getattr(self, section)
             for field in msgspec.structs.fields(struct):
                 name = f"{section}.{field.name}"
-                value = getattr(struct, field.name)
-                yield Setting(name, value, _KINDS[field.type].show(value), self.source(name))
+                value, kind = getattr(struct, field.name), _KINDS[field.type]
+                text = kind.show(value)
+                yield Setting(name, (text or None) if kind.private else value, text, self.source(name))
 
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -325,14 +339,38 @@ def _parse_codec(value: object) -> Codec:
     raise InvalidSetting(f"expected json or feather, found {quoted(value)}")
 
 
+def _parse_database(value: object) -> DatabaseUrl:
+    text = _parse_text(value)
+    if "://" in text and not text.startswith(("postgresql://", "postgres://")):
+        kind = text.partition("://")[0]
+        raise InvalidSetting(f"expected the address of a Postgres database, found one of {kind}", hint=_DATABASE_HINT)
+    if "://" not in text and "=" not in text:
+        raise InvalidSetting("expected the address of a Postgres database", hint=_DATABASE_HINT)
+    return DatabaseUrl(text)
+
+
+_DATABASE_HINT = "write it as postgresql://user:password@host:5432/database, or as host=... dbname=..."
+
+
+def _show_database(value: str | None) -> str:
+    """An address without its password."""
+    import re
+
+    text = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", value or "")
+    return re.sub(r"(password\s*=\s*)('(?:\\.|[^'])*'|[^\s&]+)", r"\1***", text)
+
+
 class _Kind(NamedTuple):
     parse: Callable[[object], object]
     show: Callable[[Any], str]
+    private: bool = False
+    """Whether only what `show` makes of it may be shown."""
 
 
 _KINDS: dict[object, _Kind] = {
     str: _Kind(_parse_text, str),
     str | None: _Kind(_parse_text, lambda value: "" if value is None else value),
+    DatabaseUrl | None: _Kind(_parse_database, _show_database, private=True),
     int: _Kind(_parse_count, str),
     Bytes: _Kind(parse_size, format_size),
     Seconds: _Kind(parse_duration, format_duration),
@@ -452,6 +490,8 @@ def _locate(path: Path, text: str, section: str, key: str | None) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
     for variable in sorted(environ):
+        if variable == DATABASE_VARIABLE and environ[variable]:
+            yield _Given("ledger", "url", environ[variable], variable)
         if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable or variable in SECRET_VARIABLES:
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")

@@ -5,6 +5,7 @@ Making one costs more than all that a test does in it, so a worker keeps a few a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ OpenDatabase = Callable[[str], Awaitable[Database]]
 
 postgres_server = service.postgres_server
 
+_numbers = itertools.count()
 # Deleting a few rows is quicker than giving every table and every index a new file, as TRUNCATE does.
 _TABLES = (
     "event_log", "stream_head", "idempotency", "outbox", "lease", "projection", "projection_checkpoint", "snapshot",
@@ -42,11 +44,12 @@ _EMPTY = "".join(f"DELETE FROM {table};" for table in _TABLES) + _ANEW
 def made_places(postgres_server: Server, worker_id: str) -> Iterator[OpenPlace]:
     """The databases of this worker, by name."""
     control = postgres_server.database("postgres")
+    prefix = f"{worker_id}_contract_{next(_numbers)}"
     made: dict[str, Place] = {}
 
     def make(name: str) -> Place:
         if name not in made:
-            made[name] = replace(control, name=f"{worker_id}_contract_{name}")
+            made[name] = replace(control, name=f"{prefix}_{name}")
             control.query(f"CREATE DATABASE {made[name].name} TEMPLATE template0")
         return made[name]
 

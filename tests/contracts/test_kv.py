@@ -9,6 +9,8 @@ import pytest
 from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.nats.connection import connect
 from noetl.adapters.nats.kv import NatsKv
+from noetl.adapters.postgres.database import Database as Postgres
+from noetl.adapters.postgres.kv import PostgresKv
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.kv import SqliteKv
 from noetl.runtime.clock import SystemClock
@@ -28,6 +30,12 @@ class TestSqliteKv(KvContract):
     @pytest.fixture
     def kv(self, database: Database) -> SqliteKv:
         return SqliteKv(database, SystemClock())
+
+
+class TestPostgresKv(KvContract):
+    @pytest.fixture
+    def kv(self, postgres_database: Postgres) -> PostgresKv:
+        return PostgresKv(postgres_database, SystemClock())
 
 
 class TestNatsKv(KvContract):

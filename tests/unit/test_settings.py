@@ -44,6 +44,8 @@ class TestLayers:
             "tenant.id": "default",
             "tenant.organization": "default",
             "tenant.project": "default",
+            "ledger.url": "",
+            "ledger.connections": "10",
             "ledger.busy_timeout": "10s",
             "snapshots.every": "10000",
             "payloads.url": "",
@@ -203,7 +205,7 @@ class TestMessages:
 
     def test_an_unknown_variable(self, project: Path) -> None:
         assert refusal(project, NOETL_LEDGER__BUSY="1s") == (
-            "NOETL_LEDGER__BUSY: unknown key in [ledger] 'busy' (known: busy_timeout)"
+            "NOETL_LEDGER__BUSY: unknown key in [ledger] 'busy' (known: url, connections, busy_timeout)"
         )
         assert refusal(project, NOETL_LEGDER__BUSY_TIMEOUT="1s") == (
             "NOETL_LEGDER__BUSY_TIMEOUT: unknown section 'legder' (did you mean 'ledger'?)"
@@ -343,3 +345,37 @@ class TestFlagsAndLists:
         )
         write(project, "[env]\nallow = 3\n")
         assert "env.allow: expected a list of texts, found 3" in refusal(project)
+
+
+class TestDatabase:
+    @pytest.mark.parametrize(
+        ("address", "shown"),
+        [
+            ("postgresql://ada:s3cret@db.example.com:5432/noetl", "postgresql://ada:***@db.example.com:5432/noetl"),
+            (
+                "postgres://ada@db.example.com/noetl?sslmode=require",
+                "postgres://ada@db.example.com/noetl?sslmode=require",
+            ),
+            ("postgresql://db/noetl?user=ada&password=s3cret&x=1", "postgresql://db/noetl?user=ada&password=***&x=1"),
+            ("host=db dbname=noetl password=s3cret user=ada", "host=db dbname=noetl password=*** user=ada"),
+            ("host=db password='s3 c\\'ret' user=ada", "host=db password=*** user=ada"),
+        ],
+    )
+    def test_the_password_is_shown_nowhere(self, project: Path, address: str, shown: str) -> None:
+        settings = load(environ={"NOETL_DATABASE": address}, cwd=project)
+
+        assert settings.ledger.url == address
+        assert settings.source("ledger.url") == "NOETL_DATABASE"
+        (item,) = [item for item in settings.items() if item.name == "ledger.url"]
+        assert (item.text, item.value) == (shown, shown)
+
+    def test_the_longer_name_means_the_same(self, project: Path) -> None:
+        assert load(environ={"NOETL_LEDGER__URL": "host=db"}, cwd=project).ledger.url == "host=db"
+        assert load(environ={"NOETL_DATABASE": ""}, cwd=project).ledger.url is None
+
+    @pytest.mark.parametrize(
+        ("address", "said"), [("mysql://db/x", "found one of mysql"), ("noetl", "Postgres database")]
+    )
+    def test_another_database_is_refused(self, project: Path, address: str, said: str) -> None:
+        with pytest.raises(InvalidSetting, match=rf"NOETL_DATABASE: ledger\.url: .*{said}.*postgresql://"):
+            load(environ={"NOETL_DATABASE": address}, cwd=project)

@@ -91,7 +91,8 @@ class Local:
         self._directory = Path.cwd()
         chosen = None if home is None else os.fspath(home)
         self._settings: Settings = load(environ=os.environ, cwd=self._directory, flags={"tenant.id": tenant})
-        self.home = Home(resolve_home(chosen, os.environ, self._directory))
+        elsewhere = self._settings.ledger.url is not None
+        self.home = Home(resolve_home(chosen, os.environ, self._directory), elsewhere=elsewhere)
         self._listeners: list[_Listener] = []
         self._kept: _Kept | None = None
         self.portal: Portal | None = None

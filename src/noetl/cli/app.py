@@ -50,6 +50,7 @@ _COMMANDS = {
     "push": ("push", "Deliver an execution that ran here to a server."),
     "credential": ("credential", "Store secrets by name, sealed, for playbooks to refer to."),
     "token": ("token", "Make and revoke the tokens that callers of a server need."),
+    "db": ("db", "Prepare the Postgres database that a ledger is kept in."),
     "server": ("server", "Start, stop and look at the server of this home."),
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "spark": ("spark", "Keep a Spark session warm between runs."),

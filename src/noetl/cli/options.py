@@ -43,7 +43,7 @@ def home_of(home: Path | None) -> Home:
     """The home that holds for this call."""
     from noetl.runtime.home import Home
 
-    return Home(resolve_home(home, os.environ, Path.cwd()))
+    return Home(resolve_home(home, os.environ, Path.cwd()), elsewhere=settings_of().ledger.url is not None)
 
 
 def run_async(coroutine: Coroutine[Any, Any, int | None]) -> int | None:

@@ -23,8 +23,10 @@ _GROUP_AND_OTHERS = 0o077
 class Home:
     """Where things are kept. Nothing is created before somebody writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, elsewhere: bool = False) -> None:
         self.path = path
+        self.elsewhere = elsewhere
+        """Whether the ledger is in a database that others share, and not in this directory."""
         self.ledger = path / "ledger.db"
         self.anchor = path / "ledger.anchor"
         self.payloads = path / "payloads"
@@ -40,18 +42,25 @@ class Home:
             raise Unavailable(
                 f"cannot create the home {self.path}: {error.strerror}", hint="choose another with --home"
             ) from None
-        if not self.has_ledger() and not self._key_file.exists():
-            try:
-                self._make_key()
-            except OSError as error:
-                raise Unavailable(f"cannot write {self._key_file}: {error.strerror}", hint="check the disk") from None
+        if not self.has_ledger():
+            self.ensure_key()
+
+    def ensure_key(self) -> None:
+        """Make the key for a ledger that is new, unless there is one."""
+        if self._key_file.exists():
+            return
+        try:
+            self._make_key()
+        except OSError as error:
+            raise Unavailable(f"cannot write {self._key_file}: {error.strerror}", hint="check the disk") from None
 
     def has_ledger(self) -> bool:
-        """True when there is a ledger to open. Raises Corruption when there was one and its file is gone or empty.
+        """True when there is a ledger to open, or may be elsewhere.
 
-        A file without a byte and without an anchor is what a first write leaves that was cut off at once.
+        Raises Corruption when there was one here and its file is gone or empty. A file without a byte and without
+        an anchor is what a first write leaves that was cut off at once.
         """
-        if self.ledger.exists() and self.ledger.stat().st_size:
+        if self.elsewhere or (self.ledger.exists() and self.ledger.stat().st_size):
             return True
         if self.anchor.exists():
             raise Corruption(

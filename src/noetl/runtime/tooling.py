@@ -21,7 +21,7 @@ from noetl.runtime.resolver import resolver_of
 from noetl.runtime.spark import means_of, needs_spark, spark_maker, transfer_maker, why_no_pyspark
 from noetl.runtime.stores import read_pairs
 from noetl.runtime.vault import Vault
-from noetl.settings import SECRET_VARIABLES, Payloads, Settings, Tools, format_size
+from noetl.settings import PRIVATE_VARIABLES, Payloads, Settings, Tools, format_size
 from noetl.tools.registry import KindUnavailable, Options, Registry
 
 if TYPE_CHECKING:
@@ -229,9 +229,9 @@ def _token_client(settings: Settings) -> TokenClient:
 
 
 def env_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that templates may read. Raises InvalidSetting for one that is a key of ours."""
+    """The variables that templates may read. Raises InvalidSetting for one that is a key of ours, or has one in it."""
     for name in settings.env.allow:
-        if name in SECRET_VARIABLES:
+        if name in PRIVATE_VARIABLES:
             raise InvalidSetting(
                 f"{settings.source('env.allow')}: env.allow: {name} is a key, which no template may read",
                 hint="take it out of the list",

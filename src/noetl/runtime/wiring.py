@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator
 
 import msgspec
 
-from noetl.adapters.sqlite.catalog import SqliteCatalog
-from noetl.adapters.sqlite.credentials import SqliteCredentials
-from noetl.adapters.sqlite.database import Database
-from noetl.adapters.sqlite.kv import SqliteKv
-from noetl.adapters.sqlite.leases import SqliteLeases
-from noetl.adapters.sqlite.ledger import SqliteLedger
-from noetl.adapters.sqlite.outbox import SqliteOutbox
-from noetl.adapters.sqlite.projections import SqliteProjectionStore
-from noetl.adapters.sqlite.tokens import SqliteTokens
-from noetl.errors import NotFound
 from noetl.kernel.upcast import UpcasterRegistry, default_registry
 from noetl.payloads.caches import Caches
 from noetl.payloads.guard import CollectorGuard
@@ -41,10 +30,10 @@ from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
 from noetl.runtime.keeping import Keeper
 from noetl.runtime.projector import PROJECTOR, Projector
+from noetl.runtime.records import open_records
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stores import is_on_this_disk, open_objects, read_pairs
 from noetl.settings import Settings
-from noetl.tools.secrets.wallet import wallet_keys
 
 __all__ = ["Embedded", "open_embedded"]
 
@@ -104,22 +93,13 @@ async def open_embedded(
 
     With `examine` a ledger whose end does not hold is opened all the same, for whoever is to say why.
     """
-    if create:
-        home.create()
-    elif not home.has_ledger():
-        raise NotFound(f"there is no ledger in {home.path}", hint="import a log first, or name another --home")
     async with contextlib.AsyncExitStack() as opened:
-        database = Database(home.ledger, busy_timeout=settings.ledger.busy_timeout, create=create)
-        opened.callback(database.close)
         clock = SystemClock()
-        ledger = await SqliteLedger(database, clock, mac_key=home.mac_key()).open(examine=examine)
-        opened.push_async_callback(ledger.close)
-        projections = SqliteProjectionStore(database, clock)
-        outbox = SqliteOutbox(database, clock)
+        records = await open_records(home, settings, clock, opened, create=create, examine=examine)
+        ledger, outbox, projections = records.ledger, records.outbox, records.projections
         registry = default_registry()
-        leases = SqliteLeases(database, clock)
         objects = await open_objects(home, settings)
-        guard = CollectorGuard(leases, clock, grace_seconds=settings.payloads.grace)
+        guard = CollectorGuard(records.leases, clock, grace_seconds=settings.payloads.grace)
         payloads = PayloadStore(objects, settings.tenant.id, settings.tenant.project, guard=guard)
         caches = await _open_caches(home, settings, clock, opened)
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
@@ -129,11 +109,11 @@ async def open_embedded(
             clock=clock,
             ledger=ledger,
             outbox=outbox,
-            kv=SqliteKv(database, clock),
-            leases=leases,
-            catalog=SqliteCatalog(database, clock),
-            credentials=SqliteCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
-            tokens=SqliteTokens(database, clock),
+            kv=records.kv,
+            leases=records.leases,
+            catalog=records.catalog,
+            credentials=records.credentials,
+            tokens=records.tokens,
             projections=projections,
             objects=objects,
             payloads=payloads,

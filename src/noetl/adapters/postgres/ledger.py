@@ -65,11 +65,8 @@ class PostgresLedger:
         Whoever is about to `examine` every event must get in where others stop at the first bad one.
         """
         row = await self._ledger_row()
-        if self._key is not None and row[5] not in (None, self._writer.key_id):
-            raise IntegrityMismatch(
-                f"the ledger was sealed with another key (id {row[5]}, the wallet holds {self._writer.key_id})",
-                hint="restore the wallet that belongs to this ledger; if it is the right one, the ledger is forged",
-            )
+        if self._key is not None:
+            self._writer.check_ledger(ledger_head(row[:5]), row[5])
         if not examine:
             await self._check_tail()
         return self

@@ -23,7 +23,7 @@ from noetl.adapters.postgres.rows import (
     ledger_head,
     recorded,
 )
-from noetl.errors import Corruption, InvalidInput, NoetlError
+from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, NoetlError
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope
 from noetl.kernel.ids import Snowflake
@@ -218,6 +218,11 @@ class LedgerWriter:
             raise InvalidInput(
                 f"the ledger is sealed with key {key_id}, which the wallet does not hold; nothing was written",
                 hint="restore wallet/ledger.key from a backup",
+            )
+        if key_id not in (None, self.key_id):
+            raise IntegrityMismatch(
+                f"the ledger was sealed with another key (id {key_id}, the wallet holds {self.key_id})",
+                hint="restore the wallet that belongs to this ledger; if it is the right one, the ledger is forged",
             )
         if ledger.position < self._reached:
             raise Corruption(

@@ -86,7 +86,7 @@ def _home(place: Path) -> Finding:
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding(what="home", state="bad", detail=f"{place} cannot be written", fix="choose another with --home")
-    if not (place / "ledger.db").exists():
+    if settings_of().ledger.url is None and not (place / "ledger.db").exists():
         return Finding(what="home", state="ok", detail=f"{place} (nothing in it yet)")
     try:
         asyncio.run(_open(place))
@@ -96,10 +96,9 @@ def _home(place: Path) -> Finding:
 
 
 async def _open(place: Path) -> None:
-    from noetl.runtime.home import Home
     from noetl.runtime.wiring import open_embedded
 
-    async with open_embedded(Home(place), settings_of()):
+    async with open_embedded(home_of(place), settings_of()):
         pass
 
 

@@ -16,7 +16,7 @@ from noetl.kernel.event import Json
 from noetl.kernel.lazy import plain
 from noetl.playbook.document import Task
 from noetl.runtime.worker import Work, Worker
-from noetl.settings import Settings
+from noetl.settings import Ledger, Settings
 
 __all__ = ["CallRequest", "Called", "Kit", "Support"]
 
@@ -58,7 +58,7 @@ class Support:
         self._worker = worker
         self._kit = Kit(
             plan=plan,
-            settings=settings,
+            settings=msgspec.structs.replace(settings, ledger=Ledger()),  # slots write no events, and need no password
             home=str(home.absolute()),
             directory=str(worker.directory.absolute()),
             scratch=str(worker.scratch.absolute()),

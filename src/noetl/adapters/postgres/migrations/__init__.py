@@ -29,8 +29,9 @@ LEAST_SERVER = 15
 """Views that respect row-level security came with Postgres 15."""
 
 _LOCK = 0x4E6F4554  # "NoET": of several who migrate at once, one does
-_TABLES = """
-    SELECT count(*)
+# In one statement: another process may be making both at this moment.
+_OURS = """
+    SELECT to_regclass(%s), count(*)
     FROM pg_class
     JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = %s
@@ -43,6 +44,11 @@ _MADE = f"""
         sha256     TEXT NOT NULL,
         applied_at TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp()
     );
+"""
+_APPLIED = f"""
+    SELECT number, name, sha256, to_char(applied_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    FROM {SCHEMA}.schema_migration
+    ORDER BY number
 """
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -160,17 +166,14 @@ async def _check_server(connection: Connection, place: object) -> None:
 
 
 async def _applied(connection: Connection, place: object) -> list[Applied]:
-    there = await (await connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.schema_migration"])).fetchone()
-    if there is None or there[0] is None:
-        found = await (await connection.execute(_TABLES, [SCHEMA])).fetchone()
-        if found is not None and found[0]:
+    found = await (await connection.execute(_OURS, [f"{SCHEMA}.schema_migration", SCHEMA])).fetchone()
+    if found is None or found[0] is None:
+        if found is not None and found[1]:
             raise InvalidInput(
                 f"{place} has a schema '{SCHEMA}' with tables that are not this release's", hint="use another database"
             )
         return []
-    rows = await connection.execute(
-        f"SELECT number, name, sha256, applied_at::TEXT FROM {SCHEMA}.schema_migration ORDER BY number".encode()
-    )
+    rows = await connection.execute(_APPLIED.encode())
     return [Applied(*row) for row in await rows.fetchall()]
 
 

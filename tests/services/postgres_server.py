@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psycopg
 
-__all__ = ["Database", "Server", "is_installed", "start", "stop"]
+__all__ = ["Database", "Server", "answers", "is_installed", "kill", "revive", "start", "stop"]
 
 USER, PASSWORD = "noetl", "of-the-tests"
 _START_SECONDS = 60.0
@@ -83,42 +83,63 @@ def start(root: Path, settings: Mapping[str, str]) -> int:
 
 def _start(root: Path, settings: Mapping[str, str]) -> int:
     root.mkdir(mode=0o755)
-    owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
     binaries = _binaries()
-    if owner is not None:
+    if (owner := _owner()) is not None:
         os.chown(root, owner.pw_uid, owner.pw_gid)
         if any(path.stat().st_mode & 0o005 != 0o005 for path in (binaries, *binaries.parents)):
-            binaries = _copied(binaries, root / "binaries")
-    asuser: dict[str, object] = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
-
-    def run(command: str, *arguments: str) -> None:
-        done = subprocess.run(  # type: ignore[call-overload]  # whose user it runs as is decided here
-            [binaries / "bin" / command, *arguments], cwd=root, check=False, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_START_SECONDS, **asuser,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command} failed: {done.stdout}\n{_tail(root / 'log')}"
-
+            _copied(binaries, root / "binaries")
     secret = root / "password"
     secret.write_text(PASSWORD)
     secret.chmod(0o644)
-    data, port = str(root / "data"), _free_port()
-    run("initdb", "-D", data, "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}", "--encoding=UTF8",
-        "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+    port = _free_port()
+    _run(root, "initdb", "-D", str(root / "data"), "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}",
+         "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+    _launch(root, port, settings)
+    _wait(lambda: answers(port), f"Postgres did not start: {_tail(root / 'log')}")
+    return port
+
+
+def _launch(root: Path, port: int, settings: Mapping[str, str]) -> None:
+    """Start the server and return at once."""
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     # pg_ctl keeps its pipe open for the server it starts, so the server writes to a file of its own.
-    run(
-        "pg_ctl",
-        "start",
-        "-D",
-        data,
-        "-l",
-        str(root / "log"),
-        "-o",
-        f"-h 127.0.0.1 -p {port} -k {root} {options}",
-        "-W",
-    )
-    _wait(lambda: _answers(port), f"Postgres did not start: {_tail(root / 'log')}")
-    return port
+    where = f"-h 127.0.0.1 -p {port} -k {root} {options}"
+    _run(root, "pg_ctl", "start", "-D", str(root / "data"), "-l", str(root / "log"), "-o", where, "-W")
+
+
+def _owner() -> pwd.struct_passwd | None:
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _run(root: Path, command: str, *arguments: str) -> None:
+    """Run one of the server's programs as the user who may."""
+    owner, copied = _owner(), root / "binaries"
+    binaries = next(copied.glob("*/pginstall*")) if copied.exists() else _binaries()
+    asuser: dict[str, object] = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
+    done = subprocess.run(  # type: ignore[call-overload]  # whose user it runs as is decided here
+        [binaries / "bin" / command, *arguments], cwd=root, check=False, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_START_SECONDS, **asuser,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command} failed: {done.stdout}\n{_tail(root / 'log')}"
+
+
+def kill(root: Path) -> None:
+    """End the server as a power cut would: it is not asked, and writes nothing more."""
+    os.kill(int((root / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGKILL)
+
+
+def revive(root: Path, port: int, settings: Mapping[str, str]) -> None:
+    """Start a server again that was killed, and wait until it answers.
+
+    What is left of the first may hold its memory for a moment, so one that gives up is started again.
+    """
+
+    def is_up() -> bool:
+        if not answers(port):
+            _launch(root, port, settings)
+        return answers(port)
+
+    _wait(is_up, f"Postgres did not come back: {_tail(root / 'log')}", pause=0.2)
 
 
 def _binaries() -> Path:
@@ -146,7 +167,8 @@ def stop(root: Path) -> None:
     shutil.rmtree(root)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
+    """Whether it lets us in."""
     try:
         with psycopg.connect(Database("127.0.0.1", port, "postgres").dsn, connect_timeout=5):
             return True
@@ -154,11 +176,11 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _wait(condition: Callable[[], bool], otherwise: str) -> None:
+def _wait(condition: Callable[[], bool], otherwise: str, pause: float = 0.02) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not condition():
         assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def _free_port() -> int:

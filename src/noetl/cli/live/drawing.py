@@ -21,7 +21,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS = 10
 _MOST_LOG = 200
 _WIDEST_BAR = 24
-_BESIDE_BAR = 62
+_LEAST_BAR = 8
 _DEEPEST = 4
 _SHORT = 20  # steps that are all listed when a run is over
 _LATEST = 3  # steps that are listed of a longer run
@@ -42,10 +42,6 @@ class _Frame(NamedTuple):
 
     width: int
     now: float
-
-    @property
-    def bar(self) -> int:
-        return max(6, min(_WIDEST_BAR, self.width - _BESIDE_BAR))
 
     @property
     def spinner(self) -> str:
@@ -138,17 +134,22 @@ def _calls(called: dict[int, Run], frame: _Frame, depth: int) -> Iterator[Line]:
 
 
 def _step(step: StepRun, frame: _Frame, depth: int) -> Line:
-    line = [Piece("  " * depth + f"{frame.spinner} ", "cyan"), Piece(frame.name(step.name))]
-    if step.kind:
-        line.append(Piece(f"  {step.kind}", "dim"))
+    """A line for a step. What it tells comes before its kind, exact numbers and the bar, if there is no room for all."""
+    name = [Piece("  " * depth + f"{frame.spinner} ", "cyan"), Piece(frame.name(step.name))]
+    kind = [Piece(f"  {step.kind}", "dim")] if step.kind else []
     seconds = frame.now - step.begun
-    if step.counter is not None:
-        line += _bar(step.counter, seconds, frame)
-    else:
-        line.append(Piece(f"  {duration(seconds)}", "dim"))
-    if step.attempt > 1 or step.waiting_until is not None:
-        line.append(Piece(f"  {_attempts(step, frame.now)}", "yellow"))
-    return line
+    tries = [Piece(f"  {_attempts(step, frame.now)}", "yellow")] if step.attempt > 1 or step.waiting_until else []
+    if step.counter is None:
+        return [*name, *kind, Piece(f"  {duration(seconds)}", "dim"), *tries]
+    told = [*_told(step.counter, seconds), *tries]
+    if (room := frame.width - _length(name, kind, told)) < _LEAST_BAR:
+        kind, told = [], [*_told(step.counter, seconds, short=True), *tries]
+        room = frame.width - _length(name, told)
+    return [*name, *kind, *_bar(step.counter, room), *told]
+
+
+def _length(*parts: Line) -> int:
+    return sum(len(piece.text) for part in parts for piece in part)
 
 
 def _attempts(step: StepRun, now: float) -> str:
@@ -159,30 +160,37 @@ def _attempts(step: StepRun, now: float) -> str:
     return f"attempt {step.attempt}{of} failed, waiting {left:.1f} s"
 
 
-def _bar(counter: Counter, seconds: float, frame: _Frame) -> Line:
+def _bar(counter: Counter, room: int) -> Line:
+    """How much of it is done, as a picture as wide as there is room for."""
+    if not counter.total or room < _LEAST_BAR:
+        return []
+    width = min(_WIDEST_BAR, room - 2)
+    full = width * counter.done // counter.total
+    return [Piece("  " + "━" * full, "cyan"), Piece("━" * (width - full), "dim")]
+
+
+def _told(counter: Counter, seconds: float, *, short: bool = False) -> Line:
+    """How much of it is done, in numbers."""
     rate = (counter.done - counter.done_before) / seconds if seconds > 0 else 0.0
     rows = (counter.rows - counter.rows_before) / seconds if seconds > 0 else 0.0
     line: Line = []
-    if counter.total:
-        full = frame.bar * counter.done // counter.total
-        line += [Piece("  " + "━" * full, "cyan"), Piece("━" * (frame.bar - full), "dim")]
     of = f"/{counter.total:,}" if counter.total is not None else f" {_word(counter.done, counter.unit)}"
     line.append(Piece(f"  {counter.done:,}{of}"))
     if counter.failed:
         line.append(Piece(f"  {counter.failed:,} failed", "red"))
-    line += _rows(counter)
+    line += _rows(counter, short)
     if rate:
-        line.append(Piece(f"  {_rate(rows, ' rows') if rows else _rate(rate)}", "dim"))
+        line.append(Piece(f"  {_rate(rows, ' rows', short) if rows else _rate(rate)}", "dim"))
         if counter.total and counter.done < counter.total:
             line.append(Piece(f"  {duration((counter.total - counter.done) / rate)} left", "dim"))
     return line
 
 
-def _rows(counter: Counter) -> Line:
+def _rows(counter: Counter, short: bool) -> Line:
     """What frames have done with their rows."""
     line: Line = []
     if counter.rows:
-        line.append(Piece(f"  {counter.rows:,} {_word(counter.rows, 'row')}", "dim"))
+        line.append(Piece(f"  {_number(counter.rows, short)} {_word(counter.rows, 'row')}", "dim"))
     if counter.rows_failed:
         line.append(Piece(f" ({counter.rows_failed:,} failed)", "red"))
     if counter.bytes:
@@ -238,8 +246,16 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _rate(rate: float, unit: str = "") -> str:
-    said = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" if rate >= 0.1 else f"{rate * 60:.1f}"
+def _number(number: float, short: bool) -> str:
+    """A whole number; short, as `1.2M`."""
+    for scale, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if short and number >= max(scale, 1e4):
+            return f"{number / scale:.1f}{sign}" if number < 100 * scale else f"{number / scale:.0f}{sign}"
+    return f"{number:,.0f}"
+
+
+def _rate(rate: float, unit: str = "", short: bool = False) -> str:
+    said = _number(rate, short) if rate >= 10 else f"{rate:.1f}" if rate >= 0.1 else f"{rate * 60:.1f}"
     return f"{said}{unit}/{'s' if rate >= 0.1 else 'min'}"
 
 

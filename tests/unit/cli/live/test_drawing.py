@@ -168,3 +168,25 @@ def test_a_stage_that_goes_on_is_as_fast_as_it_is_now(story: Story) -> None:
     for _ in range(4):
         story.event("frame.committed", "price", rows=1000)
     assert story.drawn()[1].endswith("11/20  11,000 rows  2,000 rows/s  4.5 s left")
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (
+            120,
+            "  ⠹ price  stage  ━━━━━━━━━━━━━━━━━━━━━━━━  2,464/6,000  1,232,000 rows  16,427 rows/s  1 min 47 s left",
+        ),
+        (80, "  ⠹ price  ━━━━━━━━━━━━━━  2,464/6,000  1.2M rows  16.4k rows/s  1 min 47 s left"),
+        (60, "  ⠹ price  2,464/6,000  1.2M rows  16.4k rows/s  1 min 47 s left"),
+    ],
+)
+def test_on_a_narrow_terminal_what_is_told_comes_first(story: Story, width: int, line: str) -> None:
+    story.issue("price", "stage")
+    story.event("stage.opened", "price")
+    story.event("frame.dispatched", "price", frames=6000)
+    for _ in range(2464):
+        story.event("frame.committed", "price", rows=500)
+    story.pass_time(75)
+    drawn = story.drawn(width=width)[1]
+    assert drawn[4:] == line[4:]

@@ -53,7 +53,7 @@ class Connection:
         """Return once connected. Raises Unavailable if that takes longer than a call may take."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
-        while not self.client.is_connected:
+        while not self.client.is_connected or self.lost.is_set():  # it is connected a little before it says so
             if self.client.is_closed or loop.time() > deadline:
                 raise self.gone("the connection is lost")
             await asyncio.sleep(_LOOK_SECONDS)

@@ -72,7 +72,7 @@ def frames() -> Measurement:
 class _Idle:
     """Slots whose bodies do nothing."""
 
-    def place(self, _: StagePlan, __: int | None) -> Placement:
+    def place(self, plan: StagePlan, rows: int | None, frames: int = 0) -> Placement:
         return Placement(asked="worker", host="worker", reason="nothing is to be run")
 
     async def run(self, plan: StagePlan, plane: FramePlane, slots: Sequence[int]) -> None:

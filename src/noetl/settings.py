@@ -10,13 +10,14 @@ Nothing here looks around by itself: environment, working directory and flags ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NewType, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
 from noetl.errors import InvalidSetting
-from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
+from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl
+from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +61,6 @@ DATABASE_VARIABLE = "NOETL_DATABASE"
 """A shorter name for `NOETL_LEDGER__URL`."""
 PRIVATE_VARIABLES = SECRET_VARIABLES | {DATABASE_VARIABLE, "NOETL_LEDGER__URL"}
 """What no template may read: they are keys, or have a password in them."""
-
-DatabaseUrl = NewType("DatabaseUrl", str)
 
 
 # --- The sections -----------------------------------------------------------------------------------------
@@ -189,9 +188,6 @@ class Env(msgspec.Struct, frozen=True, kw_only=True):
     """The variables that `env` holds."""
 
 
-Auth = Literal["none", "token"]
-
-
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How the server listens, and whom it lets in."""
 
@@ -206,9 +202,6 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is running may go on after the server was asked to stop."""
     start: Seconds = Seconds(30.0)
     """How long a start in the background may take before it counts as failed."""
-
-
-Codec = Literal["json", "feather"]
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,7 +258,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             struct = getattr(self, section)
             for field in msgspec.structs.fields(struct):
                 name = f"{section}.{field.name}"
-                value, kind = getattr(struct, field.name), _KINDS[field.type]
+                value, kind = getattr(struct, field.name), KINDS[field.type]
                 text = kind.show(value)
                 yield Setting(name, (text or None) if kind.private else value, text, self.source(name))
 
@@ -282,104 +275,6 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "env": Env,
     "server": Server,
     "nats": Nats,
-}
-
-
-# --- Kinds of value ---------------------------------------------------------------------------------------
-
-
-def _parse_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidSetting(f"expected text, found {quoted(value)}", hint=f'write it in quotes: "{value}"')
-    if not value.strip():
-        raise InvalidSetting("expected text, found nothing", hint="remove the key to use its default")
-    return value
-
-
-def _parse_count(value: object) -> int:
-    number = value
-    if isinstance(value, str):
-        try:
-            number = int(value)
-        except ValueError:
-            number = None
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InvalidSetting(f"expected a whole number of at least 1, found {quoted(value)}")
-    return number
-
-
-def _parse_flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise InvalidSetting(f"expected true or false, found {quoted(value)}")
-
-
-def _parse_texts(value: object) -> tuple[str, ...]:
-    """A list of texts; in the environment they stand behind each other, with commas between them."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    if not isinstance(value, list):
-        raise InvalidSetting(f"expected a list of texts, found {quoted(value)}", hint='write it as ["a", "b"]')
-    return tuple(_parse_text(item) for item in value)
-
-
-def _parse_auth(value: object) -> Auth:
-    match value:
-        case "none" | "token":
-            return value
-    raise InvalidSetting(f"expected none or token, found {quoted(value)}")
-
-
-def _parse_codec(value: object) -> Codec:
-    match value:
-        case "json" | "feather":
-            return value
-    raise InvalidSetting(f"expected json or feather, found {quoted(value)}")
-
-
-def _parse_database(value: object) -> DatabaseUrl:
-    text = _parse_text(value)
-    if "://" in text and not text.startswith(("postgresql://", "postgres://")):
-        kind = text.partition("://")[0]
-        raise InvalidSetting(f"expected the address of a Postgres database, found one of {kind}", hint=_DATABASE_HINT)
-    if "://" not in text and "=" not in text:
-        raise InvalidSetting("expected the address of a Postgres database", hint=_DATABASE_HINT)
-    return DatabaseUrl(text)
-
-
-_DATABASE_HINT = "write it as postgresql://user:password@host:5432/database, or as host=... dbname=..."
-
-
-def _show_database(value: str | None) -> str:
-    """An address without its password."""
-    import re
-
-    text = re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", value or "")
-    return re.sub(r"(password\s*=\s*)('(?:\\.|[^'])*'|[^\s&]+)", r"\1***", text)
-
-
-class _Kind(NamedTuple):
-    parse: Callable[[object], object]
-    show: Callable[[Any], str]
-    private: bool = False
-    """Whether only what `show` makes of it may be shown."""
-
-
-_KINDS: dict[object, _Kind] = {
-    str: _Kind(_parse_text, str),
-    str | None: _Kind(_parse_text, lambda value: "" if value is None else value),
-    DatabaseUrl | None: _Kind(_parse_database, _show_database, private=True),
-    int: _Kind(_parse_count, str),
-    Bytes: _Kind(parse_size, format_size),
-    Seconds: _Kind(parse_duration, format_duration),
-    bool: _Kind(_parse_flag, lambda value: "true" if value else "false"),
-    int | None: _Kind(_parse_count, lambda value: "" if value is None else str(value)),
-    Seconds | None: _Kind(parse_duration, lambda value: "" if value is None else format_duration(value)),
-    Auth: _Kind(_parse_auth, str),
-    Codec: _Kind(_parse_codec, str),
-    tuple[str, ...]: _Kind(_parse_texts, ", ".join),
 }
 
 
@@ -516,7 +411,7 @@ def _understand(given: _Given) -> object:
     if given.key not in fields:
         _refuse_unknown(given.source, f"key in [{given.section}]", given.key, fields)
     try:
-        return _KINDS[fields[given.key]].parse(given.value)
+        return KINDS[fields[given.key]].parse(given.value)
     except InvalidSetting as error:
         message = f"{given.source}: {given.section}.{given.key}: {error.message}"
         raise InvalidSetting(message, hint=error.hint) from None

@@ -64,7 +64,7 @@ class FrameTable:
 
     def __init__(self, plan: StagePlan, nonce: str) -> None:
         self.plan = plan
-        self.tally = Tally(lists=plan.kind != "loop")
+        self.tally = Tally(lists=plan.kind != "loop", counts_parts=plan.kind == "transfer")
         self.reports: dict[int, SlotReport] = {}
         self.is_halted = False
         """No new rows are begun; what has begun may end."""

@@ -40,8 +40,11 @@ class SlotTally(msgspec.Struct, kw_only=True):
 class Tally:
     """Grows with every frame that ends, in whatever order they do; what it says is in the order of slot and frame."""
 
-    def __init__(self, *, lists: bool = True) -> None:
-        """With `lists` it is known where the outputs are; those of a cursor are nobody's to read."""
+    def __init__(self, *, lists: bool = True, counts_parts: bool = False) -> None:
+        """With `lists` it is known where the outputs are; those of a cursor are nobody's to read. With `counts_parts`
+        it is known of every frame how many rows it had: what a transfer shows in the end is checked against that.
+        """
+        self.parts: dict[Place, int] | None = {} if counts_parts else None
         self.slots: dict[int, SlotTally] = {}
         self.outputs = PackedOutputs()
         self._lists = lists
@@ -67,6 +70,8 @@ class Tally:
         slot.breaks += outcomes.get("break", 0)
         slot.frames += 1
         self.task_failures += outcomes.get("error", 0)
+        if self.parts is not None:
+            self.parts[frame.place] = rows
         if output is not None:
             self.bytes += output.bytes
             if self._lists:

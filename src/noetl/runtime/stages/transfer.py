@@ -69,7 +69,8 @@ class TransferStage:
         if not is_good:
             await self._run(Do(what="drop", effect_key=self._key), _without_source(self._body.step))
             return {}
-        parts = [Part(part_number(*one.place[1:]), one.rows) for one in sorted(table.tally.outputs, key=_place)]
+        counted = table.tally.parts or {}
+        parts = [Part(part_number(claim, row), rows) for (_, claim, row), rows in sorted(counted.items())]
         do = Do(what="close", effect_key=self._key, parts=tuple(parts))
         said: Json = await self._run(do, _without_rows(self._body.step))
         return said
@@ -133,11 +134,6 @@ class TransferFrame:
 
     def _took(self, task: str, seconds: float) -> None:
         self.timings[task] = self.timings.get(task, 0.0) + seconds
-
-
-def _place(one: Any) -> tuple[int, int, int]:
-    place: tuple[int, int, int] = one.place
-    return place
 
 
 def _whole(step: Step) -> Step:

@@ -147,6 +147,9 @@ async def check_lineage(on: Ground, finished: Finished) -> None:
     for frame in frames:
         assert frame["command_id"] == commands[frame["stage_id"]] is not None
         assert int(frame["frame_id"]) <= int(frame["claimed_event_id"]) < int(frame["terminal_event_id"])
+        output = msgspec.convert(frame["output_ref"], PayloadRef)
+        assert output.key is not None, "shared memory alone is no place for an output"
+        assert await on.embedded.results.exists(output)
     parents = {frame["stage_id"]: frame["parent_frame_id"] for frame in frames if frame.get("parent_frame_id")}
     assert first["stage_id"] not in parents
     assert own.issuperset(parents.values())

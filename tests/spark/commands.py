@@ -17,8 +17,10 @@ __all__ = ["Commands"]
 class Commands:
     """A home, and calls that use it."""
 
-    def __init__(self, place: Path, master: str) -> None:
+    def __init__(self, place: Path, master: str, *, eager: bool = False) -> None:
+        """With `eager` stages go to Spark that leave it to us, however small they are: reduces, for one."""
         self.place = place
+        self._program = ["-c", _EAGER] if eager else ["-m", "noetl"]
         self._started: list[subprocess.Popen[bytes]] = []
         self._environment = {**os.environ, "NOETL_SPARK__MASTER": master, "NOETL_SPARK__CONF": _CONF}
 
@@ -41,7 +43,7 @@ class Commands:
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """A call that runs; the caller waits for it."""
-        command = [sys.executable, "-m", "noetl", *arguments, "--home", str(self.place / "home"), "--json"]
+        command = [sys.executable, *self._program, *arguments, "--home", str(self.place / "home"), "--json"]
         started = subprocess.Popen(command, cwd=self.place, env=self._environment, stdout=subprocess.PIPE)
         self._started.append(started)
         return started
@@ -63,4 +65,11 @@ class Commands:
         return document
 
 
+_EAGER = """
+from noetl.cli import main
+from noetl.runtime.stages import spark_host
+
+spark_host.is_worth_it = lambda *_, **__: True
+main()
+"""
 _CONF = "spark.driver.memory=512m,spark.executor.memory=512m"

@@ -160,6 +160,20 @@ async def test_cancelled_in_the_middle_it_ends_at_once(on: Ground, counter: Coun
     assert counter.total < ROWS
 
 
+async def test_an_error_in_a_users_code_shows_that_code_and_the_row_and_no_java(on: Ground) -> None:
+    code = "def half(n):\n    return 1 / (n - 3)\nresult = half(id)"
+    tool = {"kind": "python", "input": {"id": "{{ row.id }}"}, "code": code}
+    finished = await on.run(on.fanout(numbers(5), tool, frame={"max_rows": 5}))
+    assert error_of(finished)["code"] == "PY_ZeroDivisionError"
+    (event,) = await events(on, finished, "stage", "frame.committed")
+    (said,) = event.payload["errors"]
+    assert (said["row_index"], said["data"]) == (3, {"id": 3})
+    assert "in half" in said["traceback"]
+    for text in (str(said), str(finished.error)):
+        assert "java" not in text.lower()
+        assert "py4j" not in text
+
+
 async def test_what_cannot_run_on_spark_says_so(tmp_path: Path, our_spark: None) -> None:
     settings = Settings(spark=Spark(remote="sc://spark.example:15002"))
     async with ground(tmp_path, "spark", settings) as on:
@@ -191,6 +205,7 @@ def test_a_killed_driver_is_resumed_and_repeats_no_frame(tmp_path: Path, counter
         (execution,) = noetl.run("list")["executions"]
         document = noetl.run("resume", execution["execution_id"])
         assert document["status"] == "COMPLETED", document["error"]
+        assert noetl.run("verify", execution["execution_id"])["parity"] is True
         assert len(counter.calls) == len(counter.keys) == ROWS
         assert counter.total <= ROWS + noetl.abandoned() * 4
         assert document["result"]["rows"] == ROWS

@@ -145,6 +145,7 @@ def _judge(lost: Lost, plan: StagePlan) -> None:
     told = lost.told
     if told is GONE or is_loss(told):
         _log.warning("a Python worker, an executor or the JVM of step '%s' was lost: %s", plan.step, told.message)
+        _log.info("what Spark said of step '%s': %s", plan.step, told.detail)
         return
     _log.error("the slots of step '%s' failed on Spark: %s", plan.step, told.detail)
     raise NotOnSpark(told.message) from lost

@@ -134,7 +134,7 @@ def _calls(called: dict[int, Run], frame: _Frame, depth: int) -> Iterator[Line]:
 
 
 def _step(step: StepRun, frame: _Frame, depth: int) -> Line:
-    """A line for a step. What it tells comes before its kind, exact numbers and the bar, if room is short."""
+    """A line for a step. Where there is no room for all, its kind, exact numbers and the bar go first."""
     name = [Piece("  " * depth + f"{frame.spinner} ", "cyan"), Piece(frame.name(step.name))]
     kind = [Piece(f"  {step.kind}", "dim")] if step.kind else []
     seconds = frame.now - step.begun

@@ -90,7 +90,13 @@ class Progress:
 
 
 def _print_result(result: Any, execution_id: str) -> None:
-    """All of it into a pipe; on a terminal no more than fits beside what was said before."""
+    """All of it into a pipe; on a terminal no more than fits beside what was said before, and rows as a table."""
+    if sys.stdout.isatty() and isinstance(result, dict) and "ref" in result and result.get("preview"):
+        from noetl.cli.rows import print_rows
+
+        print_rows(result, "")
+        note(f"all that is known of these rows: noetl result {execution_id}")
+        return
     text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
     lines = text.split("\n")
     if not sys.stdout.isatty() or len(lines) <= _MOST_LINES:

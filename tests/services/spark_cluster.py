@@ -87,6 +87,7 @@ def _environment() -> list[str]:
     return [
         "env", f"JAVA_HOME={find_java().home}", f"SPARK_HOME={spark_home()}", "SPARK_LOCAL_IP=127.0.0.1",
         f"PYSPARK_PYTHON={sys.executable}", f"PATH={os.environ['PATH']}", "SPARK_DAEMON_MEMORY=512m",
+        "SPARK_DAEMON_JAVA_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]  # fmt: skip
 
 

@@ -72,4 +72,9 @@ from noetl.runtime.stages import spark_host
 spark_host.is_worth_it = lambda *_, **__: True
 main()
 """
-_CONF = "spark.driver.memory=512m,spark.executor.memory=512m"
+# A JVM that lives for a minute: compiling for hours of work, and collecting on all cores, cost it more.
+_CONF = (
+    "spark.driver.memory=512m,spark.executor.memory=512m,"
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC,"
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+)

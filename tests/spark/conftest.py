@@ -16,7 +16,16 @@ from tests.services.emulator import NOT_AVAILABLE
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CONF = SessionConf(master="local[2]", conf={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for a few minutes: compiling for hours of work, and collecting on all cores, cost it more."""
+CONF = SessionConf(
+    master="local[2]",
+    conf={
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.sql.shuffle.partitions": "4",
+    },
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

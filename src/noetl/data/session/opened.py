@@ -232,9 +232,16 @@ def _first_difference(root: SparkSession, info: SessionInfo, wanted: SessionConf
         return Difference("spark.remote" if wanted.remote else "spark.master", info.master, place)
     started = dict(root.sparkContext.getConf().getAll()) if info.is_classic else {}
     for name, value in wanted.conf.items():
-        if started.get(name) != value and not root.conf.isModifiable(name):
+        if not _is_same(name, started.get(name), value) and not root.conf.isModifiable(name):
             return Difference(name, started.get(name), value)
     return None
+
+
+def _is_same(name: str, have: str | None, want: str) -> bool:
+    """Spark and we put options of our own before those that somebody has chosen for a JVM."""
+    if have is not None and name.endswith(".extraJavaOptions"):
+        return have == want or have.endswith(f" {want.strip()}")
+    return have == want
 
 
 # --- Elsewhere --------------------------------------------------------------------------------------------

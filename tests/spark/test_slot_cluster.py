@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from noetl.data.frame.output import without_lineage
+from noetl.data.stage.inputs import payload_ref_of
 from noetl.data.stage.listing import outputs_in
-from noetl.data.stage.pinning import payload_ref_of
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.tail import Stream

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from benchmarks.append import append, append_step
+from benchmarks.append_postgres import copy_ledger
 from benchmarks.execute import execute
 from benchmarks.folding import fold
 from benchmarks.frames import frames
@@ -27,6 +28,7 @@ from benchmarks.startup import help_
 BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "append": (append, ">= 0.5"),
     "append_step": (append_step, ">= 0.6"),
+    "copy_ledger": (copy_ledger, ">= 0.5"),
     "fold": (fold, "<= 4"),
     "snapshot_tail": (snapshot_tail, "<= 0.01"),
     "help": (help_, "<= 10"),

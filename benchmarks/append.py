@@ -17,7 +17,7 @@ from noetl.kernel.event import Draft
 from noetl.kernel.stamp import Batch
 from noetl.runtime.clock import SystemClock
 
-__all__ = ["append", "append_step", "rows_of", "write_raw"]
+__all__ = ["append", "append_step", "batch_of", "rows_of", "write_raw"]
 
 _TABLES = ("event", "outbox", "idempotency", "stream_head", "ledger_head")
 _KEY = b"k" * 32
@@ -57,7 +57,7 @@ async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> 
     ledger = await SqliteLedger(database, SystemClock(), mac_key=_KEY).open()
     stream = drafts.execution(1000 + number)
     await ledger.append([Batch(stream=stream, drafts=drafts.start(1000 + number), expected_version=0)])
-    prepared = [_batch(1000 + number, index, per_batch) for index in range(batches)]
+    prepared = [batch_of(1000 + number, index, per_batch) for index in range(batches)]
     version = 2
     settle()
     begun = time.perf_counter()
@@ -69,7 +69,8 @@ async def _append_all(path: Path, number: int, batches: int, per_batch: int) -> 
     return seconds
 
 
-def _batch(execution_id: int, index: int, size: int) -> list[Draft]:
+def batch_of(execution_id: int, index: int, size: int) -> list[Draft]:
+    """Events of some steps, so many of them."""
     steps = range(index * size, index * size + size, 8)
     events = [
         draft for offset, number in enumerate(steps) for draft in drafts.step(execution_id, number, offset=offset * 8)

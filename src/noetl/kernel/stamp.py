@@ -7,7 +7,7 @@ back in one transaction. What an adapter may decide is where bytes go, never wha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -34,8 +34,8 @@ from noetl.kernel.streams import category_of, execution_of, is_dense, root_of
 from noetl.kernel.tail import Stream, Tail
 from noetl.kernel.time import format_time, is_canonical_time
 
-__all__ = ["Batch", "IdSource", "Plan", "Prepared", "Stamped", "Stream", "adopt", "prepare", "stamp", "streams_of",
-           "streams_of_event"]  # fmt: skip
+__all__ = ["Batch", "IdSource", "Plan", "Prepared", "Stamped", "Stamping", "Stream", "adopt", "prepare", "stamp",
+           "streams_of", "streams_of_event"]  # fmt: skip
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _LATEST_MS = 3_471_292_800_000  # 2080: ids must go on growing after the latest one we accept
@@ -137,17 +137,41 @@ def stamp(
     never go back within a stream, whatever the clock does. `last_id` is the highest id in any stream of
     the root: an id names one event of an execution, also after a restart on a clock that was set back.
     """
-    tails = {stream: Tail(stream, head) for stream, head in heads.items()}
-    for batch in batches:
-        version = tails[batch.stream].version if batch.stream in tails else 0
-        if batch.expected_version not in (None, version):
-            raise VersionConflict(batch.stream.stream_id, batch.expected_version, version)
-    ingest_time = max([format_time(now), *(tail.ingest_time for tail in tails.values())])
-    floor = max((tail.event_id for tail in tails.values()), default=0)
-    floor = max(floor, last_id)
-    event_ids = [ids.next(now // 1000, floor) for _ in prepared]
-    events = [_stamp_one(item, event_ids, n, tails, ingest_time) for n, item in enumerate(prepared)]
-    return Plan(events, {stream: tail.head() for stream, tail in tails.items() if tail.moved})
+    stamping = Stamping(batches, prepared, heads, ids, now, last_id)
+    return Plan(list(stamping), stamping.heads())
+
+
+class Stamping:
+    """The same, one event after the other, for a ledger that sends the first while it stamps the next."""
+
+    def __init__(
+        self,
+        batches: Sequence[Batch],
+        prepared: Sequence[Prepared],
+        heads: Mapping[Stream, StreamHead | None],
+        ids: IdSource,
+        now: int,
+        last_id: int = 0,
+    ) -> None:
+        tails = {stream: Tail(stream, head) for stream, head in heads.items()}
+        for batch in batches:
+            version = tails[batch.stream].version if batch.stream in tails else 0
+            if batch.expected_version not in (None, version):
+                raise VersionConflict(batch.stream.stream_id, batch.expected_version, version)
+        floor = max((tail.event_id for tail in tails.values()), default=0)
+        floor = max(floor, last_id)
+        self._prepared = prepared
+        self._tails = tails
+        self._ingest_time = max([format_time(now), *(tail.ingest_time for tail in tails.values())])
+        self._event_ids = [ids.next(now // 1000, floor) for _ in prepared]
+
+    def __iter__(self) -> Iterator[Stamped]:
+        event_ids, tails, ingest_time = self._event_ids, self._tails, self._ingest_time
+        return (_stamp_one(item, event_ids, n, tails, ingest_time) for n, item in enumerate(self._prepared))
+
+    def heads(self) -> dict[Stream, StreamHead]:
+        """The heads as they will be, once every event is stamped."""
+        return {stream: tail.head() for stream, tail in self._tails.items() if tail.moved}
 
 
 def adopt(event: Envelope, heads: dict[Stream, StreamHead | None]) -> Stamped:

@@ -107,7 +107,7 @@ class Commits:
                         return doubtful.answers
                     doubtful = None
                     plan = await self._writer.plan(connection, appends)
-                    if not plan.rows:
+                    if not plan.checksum:
                         await connection.execute("ROLLBACK")
                         return plan.answers
                     doubtful = plan

@@ -1,7 +1,8 @@
 """The writing half of the ledger: what happens inside one transaction of an append.
 
 First the ledger's head is locked and everything that the appends need to know is read, in one round trip. Then they
-are stamped, in memory. Then everything is written and committed, in one more.
+are stamped, and the server takes in the first events while the next are stamped: a COPY is quicker than anything else,
+also for a few. Then the heads are moved and all is committed, in one round trip more.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from psycopg import AsyncCopy as Copy
 
 from noetl.adapters.postgres.database import Connection, Row
 from noetl.adapters.postgres.rows import (
     COLUMNS,
     EVENT_COPY,
-    EVENT_INSERT,
     HEAD_COLUMNS,
     head,
     insert_row,
@@ -28,7 +29,7 @@ from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope
 from noetl.kernel.ids import Snowflake
 from noetl.kernel.retry import Key, Keys, check_retry, keys_of, positions_of_retry
-from noetl.kernel.stamp import Batch, Prepared, Stamped, Stream, stamp, streams_of
+from noetl.kernel.stamp import Batch, Prepared, Stamped, Stamping, Stream, streams_of
 from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
 
@@ -37,12 +38,10 @@ __all__ = ["CHANNEL", "Append", "LedgerWriter", "Plan", "copy_events", "fetch_he
 CHANNEL = "noetl_ledger"
 """Where listeners hear that the log has grown."""
 
-_FEW = 24
-"""More rows than these are copied; for fewer the two round trips more that a COPY takes are not worth it."""
+_PARTS = 3
+"""So many of the 32 KiB in which psycopg gives out rows are sent together."""
 
 _LOCK = "SELECT position, streams, total, chain_hash, mac, key_id, last_event_id FROM ledger_head FOR UPDATE"
-# Asked after the lock was waited for: a statement of its own, because the time of a statement is read before it waits.
-_NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT"
 # By primary key.
 _HEADS = f"""
     SELECT {HEAD_COLUMNS}
@@ -51,11 +50,12 @@ _HEADS = f"""
 """
 # By primary key: one range does it, because '0' comes after '/'. A neighbour whose name only begins like the root's
 # may fall into it; an id that follows one too many is still a good id.
+# And the time, in a statement that comes after the lock: one that waits has read the clock before it does.
 _LAST_IDS = """
     SELECT tenant, root, coalesce((
         SELECT max(event_id) FROM stream_head
         WHERE tenant_id = tenant AND stream_id >= root COLLATE "C" AND stream_id < (root || '0') COLLATE "C"
-    ), 0)
+    ), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT
     FROM unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, root)
 """
 # By primary key.
@@ -65,20 +65,29 @@ _KEYS = """
     JOIN unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, key) ON tenant_id = tenant AND idempotency.key = wanted.key
 """
 _EVENTS = f"SELECT {COLUMNS} FROM event_log WHERE position = ANY(%s)"
-_REMEMBER = "INSERT INTO idempotency (tenant_id, key, event_id, position, content) VALUES (%s, %s, %s, %s, %s)"
-_TELL = "INSERT INTO outbox (position) SELECT generate_series(%s::BIGINT, %s::BIGINT)"
-_HEAD = f"""
-    INSERT INTO stream_head ({HEAD_COLUMNS}) VALUES ({", ".join(["%s"] * len(StreamHead.__struct_fields__))})
-    ON CONFLICT (tenant_id, stream_id) DO UPDATE
-    SET version = excluded.version, event_id = excluded.event_id, count = excluded.count,
-        chain_hash = excluded.chain_hash, ingest_time = excluded.ingest_time, sealed = excluded.sealed,
-        mac = excluded.mac
+# Everything but the events, in one statement: what is sent one by one costs more to send than to do.
+_ENDS = f"""
+    WITH told AS (
+        INSERT INTO outbox (position) SELECT generate_series(%s::BIGINT, %s::BIGINT)
+    ), remembered AS (
+        INSERT INTO idempotency (tenant_id, key, event_id, position, content)
+        SELECT * FROM unnest(%s::TEXT[], %s::TEXT[], %s::BIGINT[], %s::BIGINT[], %s::TEXT[])
+    ), headed AS (
+        INSERT INTO stream_head ({HEAD_COLUMNS})
+        SELECT * FROM unnest(
+            %s::TEXT[], %s::TEXT[], %s::BIGINT[], %s::BIGINT[], %s::BIGINT[], %s::TEXT[], %s::TEXT[],
+            %s::BOOLEAN[], %s::TEXT[]
+        )
+        ON CONFLICT (tenant_id, stream_id) DO UPDATE
+        SET version = excluded.version, event_id = excluded.event_id, count = excluded.count,
+            chain_hash = excluded.chain_hash, ingest_time = excluded.ingest_time, sealed = excluded.sealed,
+            mac = excluded.mac
+    ), moved AS (
+        UPDATE ledger_head
+        SET position = %s, streams = %s, total = %s, chain_hash = %s, mac = %s, key_id = %s, last_event_id = %s
+    )
+    SELECT pg_notify(%s, %s)
 """
-_LEDGER = """
-    UPDATE ledger_head
-    SET position = %s, streams = %s, total = %s, chain_hash = %s, mac = %s, key_id = %s, last_event_id = %s
-"""
-_NOTIFY = "SELECT pg_notify(%s, %s)"
 
 
 class Append(NamedTuple):
@@ -100,13 +109,15 @@ class Append(NamedTuple):
     def root(self) -> Stream:
         return Stream(self.tenant_id, root_of(self.batches[0].stream.stream_id))
 
+    @property
+    def streams(self) -> set[Stream]:
+        return streams_of(self.prepared) | {batch.stream for batch in self.batches}
+
 
 class Known(msgspec.Struct, kw_only=True):
     """What the log says while its head is locked, and what is added to it meanwhile."""
 
-    ledger: LedgerHead
-    last_event_id: int
-    now: int
+    now: int = 0
     heads: dict[Stream, StreamHead | None] = {}
     last_ids: dict[Stream, int] = {}
     keys: dict[tuple[str, str], Key] = {}
@@ -119,17 +130,20 @@ class Plan(msgspec.Struct, kw_only=True):
 
     first: int
     """The position of its first event."""
-    rows: list[Row] = []
-    remembered: list[Row] = []
-    heads: dict[Stream, StreamHead] = {}
     ledger: LedgerHead
     last_event_id: int
+    known: Known = msgspec.field(default_factory=Known)
+    rows: list[Row] = []
+    """The events that are not sent yet."""
+    checksum: str = ""
+    """That of its first event, which tells it from any other that may stand there; empty if there are none."""
+    remembered: list[Row] = []
+    heads: dict[Stream, StreamHead] = {}
     answers: list[Sequence[Envelope] | NoetlError] = []
 
-    @property
-    def checksum(self) -> str:
-        """What tells its first event from any other that may stand there."""
-        return str(self.rows[0][-2])
+
+class _Spoilt(Exception):
+    """An append was refused when some of its events were sent already: all has to be done again, in another way."""
 
 
 async def lock(connection: Connection) -> tuple[LedgerHead, str | None, int]:
@@ -158,8 +172,8 @@ async def fetch_keys(connection: Connection, wanted: Iterable[tuple[str, str]]) 
 async def copy_events(connection: Connection, rows: Sequence[Row]) -> None:
     """Write many events at once."""
     async with connection.cursor() as cursor, cursor.copy(EVENT_COPY.encode()) as copy:
-        for row in rows:
-            await copy.write_row(row)
+        # As `write_row` does it, without a coroutine for each row and a system call for every few.
+        await copy.write(b"".join([copy.formatter.write_row(row) for row in rows]))
 
 
 class LedgerWriter:
@@ -173,24 +187,25 @@ class LedgerWriter:
         self.key_id = None if key is None else hashlib.sha256(b"key-id\0" + key).hexdigest()[:16]
 
     async def plan(self, connection: Connection, appends: Sequence[Append]) -> Plan:
-        """Begin a transaction, and stamp what is to be written in it."""
-        known = await self._look(connection, appends)
-        await _fetch_retried(connection, appends, known)
-        plan = Plan(first=known.ledger.position + 1, ledger=known.ledger, last_event_id=known.last_event_id)
+        """Begin a transaction, and stamp what is to be written in it. Events are sent while the next are stamped."""
+        plan = await self._begin(connection, appends)
+        try:
+            async with connection.cursor() as cursor, cursor.copy(EVENT_COPY.encode()) as copy:
+                for one in appends:
+                    await self._stamp_and_send(one, plan, copy)
+            return plan
+        except _Spoilt:
+            await connection.execute("ROLLBACK")
+        plan = await self._begin(connection, appends)
         for one in appends:
-            try:
-                plan.answers.append(self._stamp(one, known, plan))
-            except NoetlError as error:
-                plan.answers.append(error)
+            self._stamp(one, plan)
         return plan
 
     async def commit(self, connection: Connection, plan: Plan) -> None:
-        """Write what was planned, and end the transaction."""
-        if len(plan.rows) > _FEW:
+        """Write what was planned and not sent yet, and end the transaction."""
+        if plan.rows:
             await copy_events(connection, plan.rows)
-        async with connection.pipeline(), connection.cursor() as cursor:
-            if len(plan.rows) <= _FEW:
-                await cursor.executemany(EVENT_INSERT.encode(), plan.rows)
+        async with connection.pipeline():
             await self.write_ends(connection, plan)
             await connection.execute("COMMIT")
         self._reached = max(self._reached, plan.ledger.position)
@@ -199,18 +214,15 @@ class LedgerWriter:
         """Everything but the events: outbox, keys, the heads of the streams and of the ledger."""
         ledger = plan.ledger
         sealed = [msgspec.structs.replace(one, mac=self._mac(one.digest())) for one in plan.heads.values()]
-        async with connection.cursor() as cursor:
-            if ledger.position >= plan.first:
-                await connection.execute(_TELL, (plan.first, ledger.position))
-            if plan.remembered:
-                await cursor.executemany(_REMEMBER, plan.remembered)
-            await cursor.executemany(_HEAD.encode(), [msgspec.structs.astuple(one) for one in sealed])
         values = (
+            plan.first, ledger.position,
+            *_columns(plan.remembered, 5),
+            *_columns(map(msgspec.structs.astuple, sealed), len(StreamHead.__struct_fields__)),
             ledger.position, ledger.streams, ledger.total, ledger.chain_hash, self._mac(ledger.digest()),
             self.key_id, plan.last_event_id,
+            CHANNEL, str(ledger.position),
         )  # fmt: skip
-        await connection.execute(_LEDGER, values)
-        await connection.execute(_NOTIFY, (CHANNEL, str(ledger.position)))
+        await connection.execute(_ENDS.encode(), values)
 
     def check_ledger(self, ledger: LedgerHead, key_id: str | None) -> None:
         """Refuse to go on where the ledger is sealed with a key that is not here, or has lost its end."""
@@ -230,15 +242,13 @@ class LedgerWriter:
                 hint="the server was replaced by one that was behind it; restore the one that was acknowledged",
             )
 
-    async def _look(self, connection: Connection, appends: Sequence[Append]) -> Known:
+    async def _begin(self, connection: Connection, appends: Sequence[Append]) -> Plan:
         """Lock the ledger and read all that the appends need to know, in one round trip."""
-        streams = {stream for one in appends for stream in streams_of(one.prepared)}
-        streams |= {batch.stream for one in appends for batch in one.batches}
+        streams = {stream for one in appends for stream in one.streams}
         wanted = [(one.tenant_id, key) for one in appends for key in one.keys]
         async with connection.pipeline():
             await connection.execute("BEGIN")
             locked = await connection.execute(_LOCK)
-            time = await connection.execute(_NOW)
             heads = await connection.execute(_HEADS, _pairs(streams))
             lasts = await connection.execute(_LAST_IDS, _pairs({one.root for one in appends}))
             keys = None
@@ -246,56 +256,90 @@ class LedgerWriter:
                 keys = await connection.execute(_KEYS, ([tenant for tenant, _ in wanted], [key for _, key in wanted]))
         ledger, key_id, last_event_id = _locked(await locked.fetchone())
         self.check_ledger(ledger, key_id)
-        row = await time.fetchone()
-        assert row is not None, "the server knows the time"
-        return Known(
-            ledger=ledger,
-            last_event_id=last_event_id,
-            now=row[0] if self._clock is None else self._clock.now(),
+        roots = await lasts.fetchall()
+        known = Known(
+            now=roots[0][3] if self._clock is None else self._clock.now(),
             heads=dict.fromkeys(streams) | {Stream(row[0], row[1]): head(row) for row in await heads.fetchall()},
-            last_ids={Stream(tenant, root): last for tenant, root, last in await lasts.fetchall()},
+            last_ids={Stream(tenant, root): last for tenant, root, last, _ in roots},
             keys=_keys(await keys.fetchall()) if keys is not None else {},
         )
+        await _fetch_retried(connection, appends, known)
+        return Plan(first=ledger.position + 1, ledger=ledger, last_event_id=last_event_id, known=known)
 
-    def _stamp(self, one: Append, known: Known, plan: Plan) -> Sequence[Envelope]:
-        """The events of one append: new ones, or those a first try has left. Raises what refuses it."""
-        retried = positions_of_retry(one.keys, len(one.prepared), lambda key: known.keys.get((one.tenant_id, key)))
-        if retried is not None:
-            return check_retry(one.prepared, [known.events.get(position) for position in retried])
-        last_id = max(known.last_ids.get(one.root, 0), known.last_event_id)
-        streams = streams_of(one.prepared) | {batch.stream for batch in one.batches}
-        heads = {stream: known.heads.get(stream) for stream in streams}
-        stamped = stamp(one.batches, one.prepared, heads, self._ids, known.now, last_id)
-        self._add(one, stamped.events, stamped.heads, known, plan)
-        return [item.event for item in stamped.events]
+    async def _stamp_and_send(self, one: Append, plan: Plan, copy: Copy) -> None:
+        """Stamp one append and send its rows on the way. Raises _Spoilt if it is refused when some are sent."""
+        stamping = self._started(one, plan)
+        if stamping is None:
+            return
+        events: list[Stamped] = []
+        position, parts = plan.ledger.position, []
+        try:
+            for item in stamping:
+                position += 1
+                events.append(item)
+                # As `write_row` does it, without a coroutine for each row.
+                if data := copy.formatter.write_row(insert_row(position, item)):
+                    parts.append(data)
+                    if len(parts) == _PARTS:
+                        await copy.write(b"".join(parts))
+                        parts.clear()
+        except NoetlError:
+            raise _Spoilt from None
+        await copy.write(b"".join(parts))
+        _add(one, events, stamping.heads(), plan)
 
-    def _add(
-        self,
-        one: Append,
-        events: Sequence[Stamped],
-        moved: Mapping[Stream, StreamHead],
-        known: Known,
-        plan: Plan,
-    ) -> None:
-        """Put what was stamped into the plan, and let the appends behind it know."""
-        after = plan.ledger.position
-        plan.rows += [insert_row(after + 1 + index, item) for index, item in enumerate(events)]
-        for key, (index, content) in one.keys.items():
-            event_id, position = events[index].event.event_id, after + 1 + index
-            plan.remembered.append((one.tenant_id, key, event_id, position, content))
-            known.keys[one.tenant_id, key] = Key(position, event_id, content)
-        if one.keys:
-            known.events |= {after + 1 + index: item.event for index, item in enumerate(events)}
-        ledger = plan.ledger.advanced(item.event.envelope_checksum for item in events)
-        for stream, now in moved.items():
-            ledger = ledger.moved(known.heads.get(stream), now)
-            known.heads[stream] = plan.heads[stream] = now
-        plan.ledger = ledger
-        plan.last_event_id = known.last_event_id = events[-1].event.event_id
-        known.last_ids[one.root] = max(known.last_ids.get(one.root, 0), plan.last_event_id)
+    def _stamp(self, one: Append, plan: Plan) -> None:
+        """Stamp one append and keep its rows, or what refuses it."""
+        stamping = self._started(one, plan)
+        if stamping is None:
+            return
+        after = plan.ledger.position + 1
+        try:
+            events = list(stamping)
+        except NoetlError as error:
+            plan.answers.append(error)
+            return
+        plan.rows += [insert_row(after + index, item) for index, item in enumerate(events)]
+        _add(one, events, stamping.heads(), plan)
+
+    def _started(self, one: Append, plan: Plan) -> Stamping | None:
+        """An append that is about to be stamped; None if it has its answer: what a first try has left, or a refusal."""
+        known = plan.known
+        try:
+            retried = positions_of_retry(one.keys, len(one.prepared), lambda key: known.keys.get((one.tenant_id, key)))
+            if retried is not None:
+                found = [known.events.get(position) for position in retried]
+                plan.answers.append(check_retry(one.prepared, found))
+                return None
+            last_id = max(known.last_ids.get(one.root, 0), plan.last_event_id)
+            heads = {stream: known.heads.get(stream) for stream in one.streams}
+            return Stamping(one.batches, one.prepared, heads, self._ids, known.now, last_id)
+        except NoetlError as error:
+            plan.answers.append(error)
+            return None
 
     def _mac(self, digest: bytes) -> str | None:
         return None if self._key is None else mac_of(self._key, digest)
+
+
+def _add(one: Append, events: Sequence[Stamped], moved: Mapping[Stream, StreamHead], plan: Plan) -> None:
+    """Put what was stamped into the plan, for the appends behind it to see."""
+    after, known = plan.ledger.position, plan.known
+    for key, (index, content) in one.keys.items():
+        event_id, position = events[index].event.event_id, after + 1 + index
+        plan.remembered.append((one.tenant_id, key, event_id, position, content))
+        known.keys[one.tenant_id, key] = Key(position, event_id, content)
+    if one.keys:
+        known.events |= {after + 1 + index: item.event for index, item in enumerate(events)}
+    ledger = plan.ledger.advanced(item.event.envelope_checksum for item in events)
+    for stream, now in moved.items():
+        ledger = ledger.moved(known.heads.get(stream), now)
+        known.heads[stream] = plan.heads[stream] = now
+    plan.ledger = ledger
+    plan.checksum = plan.checksum or events[0].event.envelope_checksum
+    plan.last_event_id = events[-1].event.event_id
+    known.last_ids[one.root] = max(known.last_ids.get(one.root, 0), plan.last_event_id)
+    plan.answers.append([item.event for item in events])
 
 
 async def _fetch_retried(connection: Connection, appends: Sequence[Append], known: Known) -> None:
@@ -322,6 +366,11 @@ def _locked(row: Row | None) -> tuple[LedgerHead, str | None, int]:
 
 def _keys(rows: Iterable[Row]) -> dict[tuple[str, str], Key]:
     return {(tenant, key): Key(position, event_id, content) for tenant, key, position, event_id, content in rows}
+
+
+def _columns(rows: Iterable[Row], count: int) -> list[list[Any]]:
+    """The rows as so many columns, which are empty if there are none."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]
 
 
 def _pairs(streams: Iterable[Stream]) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,13 +13,13 @@ import pytest
 from noetl.adapters.postgres.database import Connection, Database
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.postgres.writer import Append, LedgerWriter, Plan
-from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, Unavailable, VersionConflict
+from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, StreamSealed, Unavailable, VersionConflict
 from noetl.kernel.stamp import prepare
 from noetl.ports.ledger import Stream
-from tests.contracts.ledger import KEY, keyed, positions, write
+from tests.contracts.ledger import KEY, close_stage, frame, keyed, positions, write
 from tests.contracts.postgres import OpenDatabase
 from tests.contracts.proof import prove
-from tests.unit.kernel.drafts import STREAM, batch, draft
+from tests.unit.kernel.drafts import STAGE, STREAM, batch, draft
 
 OTHER = Stream("acme", "execution/77")
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -38,6 +39,16 @@ async def beside(postgres_database: Database) -> AsyncIterator[Connection]:
     """A connection of somebody else's."""
     async with await postgres_database.connect() as connection:
         yield connection
+
+
+@contextlib.asynccontextmanager
+async def giving_up(database: Database) -> AsyncIterator[Connection]:
+    """A connection that is closed in the middle of what it does."""
+    connection = await database.connect()
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def until_one_waits_for_a_lock(connection: Connection) -> None:
@@ -77,7 +88,7 @@ class TestReadersNeverSkipASlowTransaction:
         self, ledgers: tuple[PostgresLedger, PostgresLedger], postgres_database: Database, beside: Connection
     ) -> None:
         fast, reader = ledgers
-        async with await postgres_database.connect() as slow:
+        async with giving_up(postgres_database) as slow:
             await LedgerWriter(None, KEY).plan(slow, [appending(draft())])
             hurried = asyncio.ensure_future(write(fast, draft(execution_id=77), stream=OTHER))
             await until_one_waits_for_a_lock(beside)
@@ -157,6 +168,20 @@ class TestSeveralWriters:
         assert [len(events) for events in written if isinstance(events, list)] == [1, 1, 1]
         assert await prove(ledger) == 4
 
+    async def test_one_that_is_refused_half_way_does_not_spoil_its_group_either(
+        self, ledgers: tuple[PostgresLedger, PostgresLedger]
+    ) -> None:
+        """Its first event was on its way to the server when the second met a sealed stream."""
+        ledger = ledgers[0]
+        await write(ledger, frame(), stream=STAGE)
+        await close_stage(ledger)
+        good = [ledger.append([batch(draft(execution_id=77), stream=OTHER)]) for _ in range(3)]
+        bad = ledger.append([batch(draft()), batch(frame(), stream=STAGE)])
+        first, refused, *others = await asyncio.gather(good[0], bad, *good[1:], return_exceptions=True)
+        assert isinstance(refused, StreamSealed)
+        assert [len(events) for events in (first, *others) if isinstance(events, list)] == [1, 1, 1]
+        assert await prove(ledger) == 5
+
     async def test_a_subscriber_is_woken_by_another_process(
         self, ledgers: tuple[PostgresLedger, PostgresLedger], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -226,7 +251,7 @@ class TestLostConnections:
     ) -> None:
         impatient = Database(await self.dsn_of(open_database), patience=0.2)
         ledger = PostgresLedger(impatient, mac_key=KEY)
-        async with await postgres_database.connect() as slow:
+        async with giving_up(postgres_database) as slow:
             await LedgerWriter(None, KEY).plan(slow, [appending(draft())])
             with pytest.raises(Unavailable, match=r"written to by another process.*ledger\.busy_timeout"):
                 await write(ledger, draft())

@@ -41,10 +41,18 @@ class Session:
         self.tokens = Tokens(resolver, redactor)
         self.encrypt = encrypt
         self.names: dict[str, Any] = {}
+        self._known: dict[str, Json | None] = {}
 
     async def auth(self, rendered: Any) -> Json | None:
-        """The data of the credentials that a task names. Raises NotFound, InvalidInput, Forbidden."""
-        return await resolve_auth(rendered, self._resolver, self.redactor)
+        """The data of the credentials that a task names. Raises NotFound, InvalidInput, Forbidden.
+
+        Of one credential it is the same object for as long as the session lasts: the rows of a frame share it.
+        """
+        if not isinstance(rendered, str):
+            return await resolve_auth(rendered, self._resolver, self.redactor)
+        if rendered not in self._known:
+            self._known[rendered] = await resolve_auth(rendered, self._resolver, self.redactor)
+        return self._known[rendered]
 
     async def fields(self, rendered: Json) -> Json:
         """The fields of a task with the credentials resolved that they name. Raises as `auth` does."""

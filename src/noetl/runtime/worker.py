@@ -221,13 +221,20 @@ class Worker:
         if outcome is None and barrier is not None and (known := await barrier.adopt(asked)) is not None:
             return known
         if outcome is None:
-            redactor = session.redactor if session is not None else None
-            with heard(work, asked, self._notice, redactor) as add_unheard:
-                outcome = await self._run_with_auth(work, asked, _effect_key(work, asked), session)
-                add_unheard(outcome.logs)
+            outcome = await self._run_heard(work, asked, session)
         took = int((time.monotonic() - begun) * 1000)
         said = TaskOutcome(result=outcome.result, error=outcome.error, extra=outcome.extra, duration_ms=took)
         return said if barrier is None else await barrier.keep(asked, said)
+
+    async def _run_heard(self, work: Work, asked: RunTask, session: Session | None) -> Outcome:
+        key = _effect_key(work, asked)
+        if self._notice is None:
+            return await self._run_with_auth(work, asked, key, session)
+        redactor = session.redactor if session is not None else None
+        with heard(work, asked, self._notice, redactor) as add_unheard:
+            outcome = await self._run_with_auth(work, asked, key, session)
+            add_unheard(outcome.logs)
+        return outcome
 
     def _barrier(self, effects: EffectStore, work: Work, session: Session | None) -> Barrier:
         from noetl.runtime.barrier import Barrier
@@ -239,17 +246,15 @@ class Worker:
         """The call with its credentials resolved; one that is not there is the task's error."""
         if asked.task.kind == "playbook" and self._call_playbook is not None:
             return await self._call_playbook(work, asked, key)
-        call = self._call(work, asked, key)
         if session is None:
-            return await self._run_tool(call)
+            return await self._run_tool(self._call(work, asked, key, asked.auth, asked.fields, None))
         try:
             auth, fields = await session.auth(_named_auth(asked)), await session.fields(asked.fields)
         except Forbidden as problem:
             return failed("auth", "NOT_AUTHORISED", str(problem))
         except NoetlError as problem:
             return failed("auth", "CREDENTIAL_UNAVAILABLE", str(problem))
-        masked = session.redactor.value
-        return await self._run_tool(msgspec.structs.replace(call, auth=auth, fields=fields, masked=masked))
+        return await self._run_tool(self._call(work, asked, key, auth, fields, session.redactor.value))
 
     async def _run_tool(self, call: Call) -> Outcome:
         """A tool may come from anybody: one that raises, or gives back what is no JSON, has failed, not we."""
@@ -268,12 +273,16 @@ class Worker:
             return failed("unknown", "TOOL_FAULT", f"{call.kind}: {type(problem).__name__}: {problem}")
         return outcome
 
-    def _call(self, work: Work, asked: RunTask, key: str) -> Call:
+    def _call(
+        self, work: Work, asked: RunTask, key: str, auth: Any, fields: Json, masked: Callable[[Any], Any] | None
+    ) -> Call:
         return Call(
             kind=asked.task.kind,
             input=asked.input,
-            fields=asked.fields,
-            auth=asked.auth,
+            fields=fields,
+            auth=auth,
+            masked=masked,
+            resolver=self.registry.resolver,
             timeout=asked.timeout,
             effect_key=key,
             execution_id=str(work.execution_id),

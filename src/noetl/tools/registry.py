@@ -159,7 +159,7 @@ class Registry:
         for group in found.required:
             if not any(call.fields.get(name) is not None or call.input.get(name) is not None for name in group):
                 return failed("schema", "FIELD_MISSING", f"a {call.kind} task needs {' or '.join(group)}")
-        if self.resolver is not None:
+        if self.resolver is not None and call.resolver is None:
             call = msgspec.structs.replace(call, resolver=self.resolver)
         return await found.run(call)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -32,13 +33,13 @@ CONNECTION_FIELDS = frozenset(name for names in _NAMES.values() for name in name
 CONNECT_SECONDS = 10
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, dict=True):
     """One database as one user."""
 
     parameters: dict[str, str]
     text: str = ""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Tells places apart without holding the password."""
         return hashlib.sha256(msgspec.json.encode((self.parameters, self.text), order="sorted")).hexdigest()

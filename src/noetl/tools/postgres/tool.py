@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
@@ -34,6 +34,7 @@ class PostgresTool:
     def __init__(self, *, max_pools: int = 64) -> None:
         self._max_pools = max_pools
         self._pools: dict[_Key, Together] = {}
+        self._last_place: tuple[Any, Place] | None = None
 
     def side_effecting(self, fields: Json) -> bool:
         """Always: a SELECT may call a function that writes."""
@@ -42,7 +43,7 @@ class PostgresTool:
     async def run(self, call: Call) -> Outcome:
         """Run the statements of the task."""
         try:
-            place, size = place_of(call.auth), pool_of(call.fields.get("pool"))
+            place, size = self._place(call.auth), pool_of(call.fields.get("pool"))
             work = await _work_of(call)
         except Refused as error:
             return error.outcome
@@ -56,8 +57,15 @@ class PostgresTool:
 
             return timeout_fault(call.timeout, "".join(logs))
 
+    def _place(self, auth: Any) -> Place:
+        """Where a credential leads. The rows of a frame come with the very same one."""
+        if self._last_place is None or self._last_place[0] is not auth:
+            self._last_place = (auth, place_of(auth))
+        return self._last_place[1]
+
     async def close(self) -> None:
         """Close every connection."""
+        self._last_place = None
         while self._pools:
             await self._pools.popitem()[1].close()
 

@@ -25,6 +25,7 @@ __all__ = ["SHARED_POOL", "Publisher", "Totals", "command_of"]
 
 SHARED_POOL = "shared"
 _ASKED = frozenset({"command.issued", "command.resumed"})
+_LOOK_SECONDS = 0.02
 _log = logging.getLogger("noetl.outbox")
 
 
@@ -116,12 +117,13 @@ class Publisher:
         return await self._outbox.settle(min(last, await self._floor()))
 
     async def run(
-        self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 10.0, most_wait: float = 30.0
+        self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 10.0, most_wait: float = 10.0
     ) -> None:
         """Publish until told to stop. While the fabric is away it is asked ever more rarely, and nothing is lost."""
-        wait, check_at = idle, 0.0
+        wait, check_at, position = idle, 0.0, 0
         while not stop.is_set():
             try:
+                position = await self._ledger.position()
                 gone = await self.drain()
                 if time.monotonic() >= check_at:
                     found = await self.check()
@@ -129,7 +131,8 @@ class Publisher:
                         _log.warning("the streams had lost %d events, which are in them again", found.missing)
                     await self.settle()
                     check_at = time.monotonic() + check_every
-                self.totals.last_error = None
+                if self.totals.last_error and not await self._outbox.pending_count():
+                    self.totals.last_error = None  # not before what was refused has gone, too
                 wait = idle
             except Unavailable as error:
                 gone = 0
@@ -138,8 +141,17 @@ class Publisher:
                 self.totals.last_error = error.message
                 wait = min(max(wait * 2, 1.0), most_wait)
             if not gone:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), wait)
+                await self._rest(stop, wait, position if wait == idle else None)
+
+    async def _rest(self, stop: asyncio.Event, seconds: float, position: int | None) -> None:
+        """Wait, but no longer than until the log has left a position: looking there costs less than a claim."""
+        deadline = time.monotonic() + seconds
+        while not stop.is_set() and (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), min(left, _LOOK_SECONDS))
+            with contextlib.suppress(Unavailable):  # whoever asks next says so
+                if position is not None and await self._ledger.position() != position:
+                    return
 
     async def _claim(self) -> Sequence[OutboxRow]:
         rows = await self._outbox.claim(self._owner, limit=self._batch, lease_seconds=self._lease)

@@ -130,7 +130,7 @@ class ShardProjector:
         metrics.observe("noetl_projector_batch_seconds", time.perf_counter() - began)
         return len(deliveries)
 
-    async def run(self, stop: asyncio.Event, *, wait: float = 1.0, most_wait: float = 30.0) -> None:
+    async def run(self, stop: asyncio.Event, *, wait: float = 1.0, most_wait: float = 10.0) -> None:
         """Project until told to stop; while something is away it is asked ever more rarely."""
         pause = 0.0
         while not stop.is_set():

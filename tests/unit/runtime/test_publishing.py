@@ -148,6 +148,24 @@ async def test_a_running_publisher_comes_over_a_fabric_that_is_away(shop: Shop, 
     assert await fabric.held() == list(range(1, 11))
 
 
+async def test_it_is_not_well_before_what_was_refused_has_gone(shop: Shop, fabric: Moody) -> None:
+    fabric.refusing = {3}
+    one, stop = publisher(shop, fabric), asyncio.Event()
+    running = asyncio.create_task(one.run(stop, idle=0.001, most_wait=0.002))
+    async with asyncio.timeout(5):
+        while await shop.outbox.pending_count() > 1:  # noqa: ASYNC110  # it has no event to wait for
+            await asyncio.sleep(0.001)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+            assert "no room" in (one.totals.last_error or "")
+        fabric.refusing.clear()
+        while one.totals.last_error is not None:
+            shop.clock.advance(1)
+            await asyncio.sleep(0.001)
+    stop.set()
+    await running
+
+
 async def test_a_loss_is_found_and_put_back(shop: Shop, fabric: Moody) -> None:
     one = publisher(shop, fabric)
     await one.drain()

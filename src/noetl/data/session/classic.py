@@ -186,6 +186,7 @@ def _forget() -> None:
 def _hang_up(client: Any) -> None:
     """End all connections. A thread of ours reads those that the JVM has called us on, for each batch of a stream
     say, and closing one of them would wait for it for ever."""
-    for connection in list(client._gateway_client.deque):  # noqa: SLF001
+    called = getattr(client._callback_server, "connections", ())  # noqa: SLF001
+    for connection in [*client._gateway_client.deque, *called]:  # noqa: SLF001
         with contextlib.suppress(OSError, AttributeError):  # it has ended already
             connection.socket.shutdown(socket.SHUT_RDWR)

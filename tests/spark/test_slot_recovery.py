@@ -84,7 +84,7 @@ async def test_a_killed_python_worker_costs_the_frames_in_its_hands(
 ) -> None:
     counter.hold("/21")
     running = asyncio.create_task(on.run(post(on, counter)))
-    await asyncio.to_thread(counter.wait_held)
+    await asyncio.to_thread(counter.wait_held, seconds=120)  # Spark may have to start
     for pid in python_workers(jvm_of(spark_sessions)):
         os.kill(pid, signal.SIGKILL)
     counter.release()
@@ -152,7 +152,7 @@ def _only(on: Ground) -> int:
 async def test_cancelled_in_the_middle_it_ends_at_once(on: Ground, counter: Counting) -> None:
     counter.hold("/9")
     running = asyncio.create_task(on.run(post(on, counter)))
-    await asyncio.to_thread(counter.wait_held)
+    await asyncio.to_thread(counter.wait_held, seconds=120)  # Spark may have to start
     async with asyncio.timeout(20):
         assert await on.runner.cancel(_only(on), "enough")
         assert (await running).status == "CANCELLED"

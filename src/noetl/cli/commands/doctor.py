@@ -16,8 +16,8 @@ import msgspec
 from noetl.cli.exits import OK, UNAVAILABLE
 from noetl.cli.options import common, home_of, settings_of
 from noetl.cli.output import print_json
-from noetl.errors import NoetlError
-from noetl.settings import Settings, format_size
+from noetl.errors import InvalidSetting, NoetlError
+from noetl.settings import Settings, format_size, resolve_home
 
 __all__ = ["command"]
 
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 @common
 def command(home: Path | None, tenant: str | None, as_json: bool) -> int:
     """Check Python, SQLite, the home, disk, shared memory, clock, Java and Spark; say how to fix what is not right."""
-    place = home_of(home).path
+    place = resolve_home(home, os.environ, Path.cwd())
     checks: list[Callable[[], Finding]] = [
         _python, _sqlite, lambda: _settings(tenant), lambda: _home(place), lambda: _disk(place), _memory, _clock,
         _java, _spark,
@@ -86,10 +86,12 @@ def _home(place: Path) -> Finding:
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
         return Finding(what="home", state="bad", detail=f"{place} cannot be written", fix="choose another with --home")
-    if settings_of().ledger.url is None and not (place / "ledger.db").exists():
-        return Finding(what="home", state="ok", detail=f"{place} (nothing in it yet)")
     try:
+        if settings_of().ledger.url is None and not (place / "ledger.db").exists():
+            return Finding(what="home", state="ok", detail=f"{place} (nothing in it yet)")
         asyncio.run(_open(place))
+    except InvalidSetting:
+        return Finding(what="home", state="ok", detail=f"{place} (not opened: see settings)")
     except NoetlError as error:
         return Finding(what="home", state="bad", detail=error.message, fix=error.hint)
     return Finding(what="home", state="ok", detail=str(place))

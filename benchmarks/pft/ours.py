@@ -7,14 +7,15 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from benchmarks.pft.drain import Drained
-from benchmarks.pft.totals import Size
+from benchmarks.pft.totals import MOST_PAGES, Size
+from noetl.data.session import SparkSessions
 from noetl.ports.credentials import Credential
 from noetl.runtime.driver import Origin, Request
 from noetl.runtime.embedded.runner import Runner, open_runner
@@ -30,6 +31,14 @@ T = TypeVar("T")
 _DOCUMENT = Path(__file__).parent / "pft.yaml"
 _CREDENTIAL = "pft"
 _SLOTS = 16
+# Of each time that a frame was given up, the rows that it had.
+_LOST = """
+    SELECT sum(json_extract(begun.payload, '$.row_count'))
+    FROM event AS gone JOIN event AS begun
+      ON begun.execution_id = ? AND begun.event_type = 'frame.dispatched' AND begun.frame_id = gone.frame_id
+      AND begun.attempt = gone.attempt
+    WHERE gone.execution_id = ? AND gone.event_type = 'frame.abandoned'
+"""
 
 
 class Ours:
@@ -62,6 +71,20 @@ class Ours:
         workload = {**self._workload, "facilities": size.facilities, "patients": size.patients}
         self._recorded[run] = self._await(self._run(workload))
         return self._drained(self._recorded[run])
+
+    def pids(self) -> list[int]:
+        """The Python workers of Spark that carry slots, for those who want to kill one."""
+        info = SparkSessions.shared(self._home.path).info()
+        if info is None or info.jvm_pid is None:
+            return []
+        return [worker for daemon in _children(info.jvm_pid) for worker in _children(daemon)]
+
+    def lost(self, run: str) -> int:
+        """The requests that may have been answered twice: those of all rows of the frames that were run again."""
+        execution_id = self._recorded[run]
+        with sqlite3.connect(self._home.ledger) as log:
+            (rows,) = log.execute(_LOST, (execution_id, execution_id)).fetchone()
+        return int(rows or 0) * MOST_PAGES
 
     def recorded_as(self, run: str) -> str:
         """The name of a run in the tables: the playbook's queue belongs to its execution."""
@@ -102,6 +125,14 @@ class Ours:
             sql_seconds=sql,
             row_seconds=sum(sum(one.values()) for one in spent) / 1000,
         )
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 @contextmanager

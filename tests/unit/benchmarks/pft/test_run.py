@@ -48,7 +48,7 @@ def test_chaos_is_for_those_who_survive_it(capsys: pytest.CaptureFixture[str]) -
         main(["--chaos", "1", "--only", "reference_b"])
 
     assert ended.value.code == 2
-    assert "--chaos is for reference_a" in capsys.readouterr().err
+    assert "--chaos is for ours, reference_a" in capsys.readouterr().err
 
 
 def test_a_run_takes_turns_checks_each_and_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.ledger import PostgresLedger
+from noetl.adapters.postgres.migrations import known
 from noetl.errors import Unavailable
 from noetl.ports.ledger import Stream
 from tests.contracts.ledger import KEY
@@ -196,7 +197,7 @@ class TestCommands:
 
     @pytest.fixture
     def migrated(self, home: PostgresHome) -> PostgresHome:
-        assert len(home.json("db", "migrate")["applied"]) == 6
+        assert len(home.json("db", "migrate")["applied"]) == len(known())
         return home
 
     def test_a_database_is_migrated_before_it_is_used(self, home: PostgresHome) -> None:

@@ -24,10 +24,10 @@ def write(home: Home, text: str) -> Path:
 
 
 def test_a_required_tool_that_is_missing_ends_with_3_and_begins_nothing(home: Home) -> None:
-    file = write(home, SHELL + "executor: {requires: {tools: [spark, shell]}}\n")
+    file = write(home, SHELL + "executor: {requires: {tools: [snowflake, shell]}}\n")
     refused = home.run("run", file, env={"NOETL_TOOLS__SHELL": "false"})
     assert refused.code == 3
-    assert "spark (it needs data stages on Spark)" in refused.stderr
+    assert "snowflake (it needs the snowflake connector)" in refused.stderr
     assert "shell (it is switched off by the setting tools.shell)" in refused.stderr
     assert "fix: " in refused.stderr
     assert home.json("list")["executions"] == []

@@ -35,7 +35,7 @@ BUILT_IN: Mapping[str, str] = {
 }
 # Known to the language, on the way: what is missing is said when one is called.
 UNAVAILABLE: Mapping[str, str] = {
-    "spark": "data stages on Spark",
+    "spark": "the driver of a session; executors of Spark have none",
     "transfer": "a worker; executors of Spark have none",
     "nats": "the distributed runtime",
     "subscription": "subscriptions",

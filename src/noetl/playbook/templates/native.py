@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from noetl.playbook.templates import simple
+from noetl.playbook.templates import quick, simple
 from noetl.playbook.templates.errors import TemplateError, TemplateSyntax
 from noetl.playbook.templates.host import ALONE, Host
 
@@ -65,12 +65,12 @@ def check(text: str) -> str | None:
     return None
 
 
-def _read(text: str) -> simple.Sentence | Program | None:
+def _read(text: str) -> simple.Sentence | quick.Quick | Program | None:
     if not is_template(text):
         return None
-    sentence = simple.parse(text)
-    if sentence is not None:
-        return sentence
+    short = simple.parse(text) or quick.parse(text)
+    if short is not None:
+        return short
     from noetl.playbook.templates.program import Program
 
     return Program(text)

@@ -7,7 +7,7 @@ would give (a property test says so), several times faster, and a playbook that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from noetl.playbook.templates.text import print_plain
 from noetl.playbook.templates.views import MISSING
 from noetl.playbook.templates.vocabulary import FUNCTIONS
 
-__all__ = ["Path", "Sentence", "parse"]
+__all__ = ["Path", "Sentence", "is_text_only", "parse", "path_of"]
 
 _LOOKUP = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
 _WORDS = frozenset({"true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else"})
@@ -90,16 +90,27 @@ class Sentence:
 def parse(text: str) -> Sentence | None:
     """The template as lookups, or None if it is more than that."""
     found = _LOOKUP.split(text)
-    pieces = tuple(found[::2])
-    if any(mark in piece for piece in pieces for mark in _MARKS) or any(piece.endswith("{") for piece in pieces[:-1]):
+    pieces = found[::2]
+    if not is_text_only(pieces):
         return None
-    paths = tuple(_path(match) for match in _LOOKUP.finditer(text))
-    if any(path.root in _NOT_NAMES or len(path.parts) > _MAX_PARTS for path in paths):
-        return None
+    paths = list[Path]()
+    for match in _LOOKUP.finditer(text):
+        path = path_of(match[1], match.start())
+        if path is None:
+            return None
+        paths.append(path)
     whole = len(paths) == 1 and not any(piece.strip() for piece in pieces)
-    return Sentence(text, pieces, paths, whole)
+    return Sentence(text, tuple(pieces), tuple(paths), whole)
 
 
-def _path(match: re.Match[str]) -> Path:
-    root, *parts = match[1].split(".")
-    return Path(root, tuple(parts), match.start())
+def is_text_only(pieces: Sequence[str]) -> bool:
+    """Whether what stands around expressions is text, in which Jinja finds nothing of its own."""
+    return not any(mark in piece for piece in pieces for mark in _MARKS) and not any(
+        piece.endswith("{") for piece in pieces[:-1]
+    )
+
+
+def path_of(written: str, offset: int) -> Path | None:
+    """A dotted path that stands there, or None if it is a word of the language."""
+    root, *parts = written.split(".")
+    return None if root in _NOT_NAMES or len(parts) > _MAX_PARTS else Path(root, tuple(parts), offset)

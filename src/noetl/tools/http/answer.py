@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -16,6 +17,7 @@ from noetl.tools.values import decoded_json
 
 __all__ = ["Answer", "LargeBody", "outcome_of", "parsed_body"]
 
+_KEPT = 64
 _KINDS = {401: "auth", 403: "auth", 404: "not_found", 408: "timeout", 429: "rate_limit"}
 
 
@@ -67,10 +69,20 @@ def parsed_body(body: bytes, headers: Json, charset: str | None) -> Any:
     """A value where the type is JSON and it parses, else text; none when there is nothing."""
     if not body:
         return None
-    text = _decoded(body, charset)
-    media = str(headers.get("content-type", "")).partition(";")[0].strip().lower()
-    is_json = media in ("application/json", "text/json") or media.endswith("+json")
-    return decoded_json(text) if is_json else text
+    if not _is_json(str(headers.get("content-type", ""))):
+        return _decoded(body, charset)
+    if charset is None or charset.lower() == "utf-8":
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # with a byte order mark it may be JSON all the same
+    return decoded_json(_decoded(body, charset))
+
+
+@lru_cache(_KEPT)
+def _is_json(content_type: str) -> bool:
+    media = content_type.partition(";")[0].strip().lower()
+    return media in ("application/json", "text/json") or media.endswith("+json")
 
 
 def _decoded(body: bytes, charset: str | None) -> str:

@@ -28,8 +28,13 @@ class Credentials(msgspec.Struct, frozen=True):
     query: dict[str, str] = {}
 
 
+_NONE = Credentials()
+
+
 def credentials_of(auth: Any) -> Credentials:
     """What the resolved `auth` of a task adds. Several aliases add up."""
+    if auth is None:
+        return _NONE
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
     for alias, entry in _entries(auth):

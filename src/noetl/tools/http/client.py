@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,16 +63,17 @@ class Client:
     async def send(self, request: Request, scratch: Path) -> Answer:
         """Send it, follow where it is allowed to, and read the answer to its end."""
         started = time.monotonic()
-        async with await self._final(request) as response:
+        response, moved_to = await self._final(request)
+        async with response:
             headers = _headers(response)
-            body = await self._read(response, scratch)
+            body = await self._read(response, headers, scratch)
             return Answer(
                 status=response.status,
                 reason=response.reason or "",
                 headers=headers,
-                url=request.public if str(response.url) == request.url else str(response.url),
+                url=request.public if moved_to is None or str(moved_to) == request.url else str(moved_to),
                 body=body,
-                charset=response.charset,
+                charset=response.charset if "charset" in headers.get("content-type", "").lower() else None,
                 elapsed=round(time.monotonic() - started, 6),
             )
 
@@ -87,8 +88,10 @@ class Client:
             raise BlockedAddress
         return socket.socket(family, kind, protocol)
 
-    async def _final(self, request: Request) -> aiohttp.ClientResponse:
-        url, method, headers, body = URL(request.url, encoded=True), request.method, dict(request.headers), request.body
+    async def _final(self, request: Request) -> tuple[aiohttp.ClientResponse, URL | None]:
+        """The last answer and, after redirects, where it came from."""
+        url, method, headers, body = URL(request.url, encoded=True), request.method, request.headers, request.body
+        moved_to: URL | None = None
         for _ in range(_MOST_REDIRECTS + 1):
             if self._guarded and is_blocked_host(url.host or ""):
                 raise BlockedAddress
@@ -97,18 +100,21 @@ class Client:
             )
             target = _target(response, url) if request.follow else None
             if target is None:
-                return response
+                return response, moved_to
             response.release()
             left_out = request.private if target.origin() != url.origin() else frozenset()
             if _becomes_get(response.status, method):
                 method, body, left_out = "GET", None, left_out | _OF_A_BODY
             headers = {name: value for name, value in headers.items() if name.lower() not in left_out}
-            url = target
+            url = moved_to = target
         raise TooManyRedirects
 
-    async def _read(self, response: aiohttp.ClientResponse, scratch: Path) -> bytes | LargeBody:
-        length = response.content_length
-        if length is not None and length <= self._limits.in_memory and "Content-Encoding" not in response.headers:
+    async def _read(
+        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], scratch: Path
+    ) -> bytes | LargeBody:
+        length = headers.get("content-length", "")
+        is_known = length.isdecimal() and "content-encoding" not in headers
+        if is_known and int(length) <= self._limits.in_memory:
             return await response.read()
         pieces = response.content.iter_chunked(_CHUNK)
         held = bytearray()
@@ -157,8 +163,12 @@ async def _following(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     """By lower-case name; a header that came several times is one, as HTTP allows."""
-    found: dict[str, str] = {}
-    for name, value in response.headers.items():
+    given = response.headers
+    found = {name.lower(): value for name, value in given.items()}
+    if len(found) == len(given):
+        return found
+    found.clear()
+    for name, value in given.items():
         key = name.lower()
         found[key] = f"{found[key]}, {value}" if key in found else value
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
@@ -25,6 +25,7 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 _LONE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PATH_SAFE = "/%:@!$&'()*+,;=~"
 _QUERY_SAFE = _PATH_SAFE + "?[]"
@@ -57,6 +58,9 @@ class _Body(msgspec.Struct, frozen=True):
     content: bytes | None = None
     content_type: str = ""
     query: str = ""
+
+
+_NOTHING = _Body()
 
 
 def request_of(call: Call) -> Request:
@@ -168,19 +172,23 @@ def _pairs(name: str, value: Any) -> str:
         return ""
     if isinstance(value, str):
         return _quoted(value.strip().removeprefix("?"), _QUERY_SAFE)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict | Mapping):
         raise BadField(f"{name} must be a mapping")
-    return urlencode(list(_flat(value)), quote_via=quote)
-
-
-def _flat(value: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    pairs: list[str] = []
     for key, given in value.items():
-        for item in given if isinstance(given, list | tuple) else [given]:
-            if item is not None:
-                yield str(key), _word(item)
+        items = given if isinstance(given, list | tuple) else (given,)
+        pairs += [f"{_spelled(str(key))}={_spelled(_word(item))}" for item in items if item is not None]
+    return "&".join(pairs)
+
+
+def _spelled(text: str) -> str:
+    """As it stands in a query. Most keys and values are words in which nothing has to be changed."""
+    return text if _PLAIN.fullmatch(text) else quote(text, safe="")
 
 
 def _word(item: Any) -> str:
+    if type(item) is str or type(item) is int:
+        return str(item)
     if isinstance(item, bool | Mapping | list):
         return msgspec.json.encode(item).decode()
     return str(item)
@@ -190,7 +198,9 @@ def _word(item: Any) -> str:
 
 
 def _method(value: Any) -> str:
-    method = "GET" if value is None else str(value).strip().upper()
+    if value is None:
+        return "GET"
+    method = str(value).strip().upper()
     if not _TOKEN.fullmatch(method):
         raise BadField(f"method '{value}' is not an HTTP method")
     return method
@@ -230,7 +240,7 @@ def _body(fields: Json, method: str, content_type: str) -> _Body:
 
 def _data(value: Any, method: str, content_type: str) -> _Body:
     if value is None:
-        return _Body()
+        return _NOTHING
     if isinstance(value, Mapping) and value and value.keys() <= {"query", "body"}:
         inner = value.get("body")
         body = _Body() if inner is None else _by_type(inner, content_type)

@@ -64,7 +64,7 @@ class HttpTool:
         except BadField as error:
             return msgspec.structs.replace(error.outcome, extra=_NO_ANSWER)
         sent = f"{request.method} {request.shown}"
-        client = await self._client()
+        client = self._clients.get(asyncio.get_running_loop()) or await self._new_client()
         try:
             async with asyncio.timeout(request.timeout):
                 answer = await client.send(request, call.scratch)
@@ -87,19 +87,16 @@ class HttpTool:
                 await client.close()
         self._clients.clear()
 
-    async def _client(self) -> Client:
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            from noetl.tools.http.client import Client
+    async def _new_client(self) -> Client:
+        from noetl.tools.http.client import Client
 
-            for ended in [other for other in self._clients if other.is_closed()]:
-                await self._clients.pop(ended).close()
-            client = self._clients[loop] = Client(
-                self._limits,
-                allow_link_local=self._allow_link_local,
-                resolver=self._resolver() if self._resolver else None,
-            )
+        for ended in [other for other in self._clients if other.is_closed()]:
+            await self._clients.pop(ended).close()
+        client = self._clients[asyncio.get_running_loop()] = Client(
+            self._limits,
+            allow_link_local=self._allow_link_local,
+            resolver=self._resolver() if self._resolver else None,
+        )
         return client
 
 

@@ -14,9 +14,11 @@ from noetl.engine.scope import Known, Scope
 from noetl.kernel.event import Json
 from noetl.playbook import templates
 from noetl.playbook.document import Playbook, Step, Task
+from noetl.playbook.mentions import mentions
 
 __all__ = ["names_used", "paths_used", "slice_for"]
 
+_ANY = re.compile(rb"\{\{|\{%|context|data|script")
 _CONTEXT_WORD = re.compile(r"\bcontext\b")
 _DATA_WORD = re.compile(r"""(?<!["'.\w])data(?!["'\w])""")
 
@@ -53,8 +55,12 @@ def names_used(playbook: Playbook, step: Step) -> frozenset[str]:
     Code that mentions `context` may read anything, and so may a script that nobody has loaded yet. Python that
     mentions `data` without being given it reads that name, else the result before it (NTL-931).
     """
+    tasks = _tasks(playbook, step)
+    cursor = None if step.loop is None else step.loop.cursor
+    if not mentions((tasks, step.input, step.timeout, playbook.keychain, cursor), _ANY):
+        return frozenset()
     found: set[str] = set()
-    for task in _tasks(playbook, step):
+    for task in tasks:
         if _is_loaded(task.fields.get("script")):
             found.add("context")
         given = "data" in task.input or "data" in step.input

@@ -228,7 +228,7 @@ def _fresh(control: Control, step: str, run: int, kind: str = "") -> StepState:
 
 def _moves(event: Happened) -> list[Move]:
     found: Any = event.payload.get("moves", [])
-    return msgspec.convert(found, list[Move])
+    return msgspec.convert(found, list[Move]) if found else []
 
 
 _HANDLERS: dict[str, Callable[[Control, Happened], None]] = {

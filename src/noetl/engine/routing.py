@@ -101,6 +101,9 @@ class Traffic:
 
     def settle(self) -> list[str]:
         """Let everybody enter who may; returns the names of tokens that now stand on their step."""
+        if len(self._arriving) == 1 and not self._control.tokens and not self._control.groups:
+            (arriving,) = self._arriving.values()
+            return [self._release(arriving.step)]  # nobody else is there that it could meet or wait for
         entered: list[str] = []
         changed = True
         while changed:

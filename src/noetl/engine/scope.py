@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -66,14 +67,21 @@ class Scope:
         self._known = known
         self._entering = entering
         self._ended = ended
-        self._special: dict[str, Any] = {
+        self._sender = sender
+
+    @cached_property
+    def _special(self) -> dict[str, Any]:
+        """Names before all others; put together for the first that is asked for: most decisions ask for none."""
+        control, sender = self._control, self._sender
+        special: dict[str, Any] = {
             "ctx": control.ctx,
             "workload": control.workload,
-            "env": known.env,
-            **_identity(control, known),
+            "env": self._known.env,
+            **_identity(control, self._known),
         }
-        if ended is None and sender is not None:
-            self._special["result"] = self._special["response"] = self._result(sender, control.steps[sender])
+        if self._ended is None and sender is not None:
+            special["result"] = special["response"] = self._result(sender, control.steps[sender])
+        return special
 
     def names_for(self, value: Any) -> dict[str, Any]:
         """What the templates inside a value can read."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 __all__ = ["KNOWN_TYPES", "TERMINAL_TYPES", "canonical_type"]
 
 TERMINAL_TYPES = {
@@ -42,6 +44,7 @@ _BY_AGGREGATE = {
 KNOWN_TYPES = frozenset(f"{aggregate}.{name}" for aggregate, names in _BY_AGGREGATE.items() for name in names.split())
 
 
+@lru_cache(maxsize=1024)
 def canonical_type(event_type: str) -> str:
     """The spelling this release uses: `playbook_started` and `execution.cancelled` are read, never written."""
     if event_type.startswith("playbook_"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +13,7 @@ import msgspec
 from noetl.engine.decide import Report, Suspension
 from noetl.kernel.event import Json
 from noetl.playbook.document import Playbook, Step
+from noetl.playbook.mentions import mentions
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credential, Credentials
 from noetl.tools.authority import EVERYTHING, Authority
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["OpensSessions", "Session", "Vault", "Wanted", "wanted_by"]
 
 _KEPT = 4096
+_ANY = re.compile(rb"keychain|token|encrypt_secret")
+_ENCRYPTS = re.compile(rb"encrypt_secret")
 
 
 class Session:
@@ -89,6 +93,9 @@ class Wanted(msgspec.Struct, frozen=True):
     entries: frozenset[str]
     tokens: frozenset[str]
     encrypts: bool
+
+
+_NOTHING = Wanted(frozenset(), frozenset(), encrypts=False)
 
 
 class OpensSessions(Protocol):
@@ -215,13 +222,11 @@ def _checked(resolve: Resolver, authority: Authority) -> Resolver:
 
 def wanted_by(playbook: Playbook, step: Step) -> Wanted:
     """The secrets that a step names, itself or through the workbook."""
-    written = msgspec.to_builtins((step, playbook.workbook if _calls_workbook(step) else {}))
-    text = str(written)
-    return Wanted(
-        entries_named(written) if "keychain" in text else frozenset(),
-        tokens_asked(written) if "token" in text else frozenset(),
-        "encrypt_secret" in text,
-    )
+    text = (step, playbook.workbook if _calls_workbook(step) else {})
+    if not mentions(text, _ANY):
+        return _NOTHING
+    written = msgspec.to_builtins(text)
+    return Wanted(entries_named(written), tokens_asked(written), mentions(text, _ENCRYPTS))
 
 
 def _calls_workbook(step: Step) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand, QueuedCommand
 
 LEASE, ATTEMPTS = 1.0, 3
-PATIENCE = 10.0
+PATIENCE = 45.0  # what came too late for a busy machine is delivered again after half a minute
 Dead = Callable[[], Awaitable[Sequence[str]]]
 
 

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand, QueuedCommand
+from tests.contracts.fabric import comes_to
 
 LEASE, ATTEMPTS = 1.0, 3
-PATIENCE = 45.0  # what came too late for a busy machine is delivered again after half a minute
+PATIENCE = 45.0  # of a machine that is busy with something else
 Dead = Callable[[], Awaitable[Sequence[str]]]
 
 
@@ -84,7 +85,7 @@ class CommandQueueContract:
         await queue.ack(leased)
         await queue.ack(leased)
         assert await queue.lease("shared", wait=2 * LEASE) == []
-        assert await queue.depth("shared") == Depth(waiting=0, leased=0)
+        await comes_to(lambda: queue.depth("shared"), Depth(waiting=0, leased=0))
 
     async def test_the_command_of_a_dead_worker_goes_to_another(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(1)])
@@ -132,7 +133,7 @@ class CommandQueueContract:
         assert await queue.lease("shared", limit=10, wait=2 * LEASE) == []
         (reason,) = await dead()
         assert "3 times" in reason
-        assert await queue.depth("shared") == Depth(waiting=0, leased=0)
+        await comes_to(lambda: queue.depth("shared"), Depth(waiting=0, leased=0))
 
     async def test_of_many_workers_each_command_goes_to_one(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(n) for n in range(1, 31)])
@@ -149,9 +150,9 @@ class CommandQueueContract:
         assert sorted(number for share in shares for number in share) == list(range(1, 31))
 
     async def test_depth_tells_what_waits_from_what_is_leased(self, queue: CommandQueue) -> None:
-        assert await queue.depth("shared") == Depth(waiting=0, leased=0)
+        await comes_to(lambda: queue.depth("shared"), Depth(waiting=0, leased=0))
         await queue.enqueue([command(n) for n in range(1, 6)])
-        assert await queue.depth("shared") == Depth(waiting=5, leased=0)
+        await comes_to(lambda: queue.depth("shared"), Depth(waiting=5, leased=0))
         await queue.lease("shared", limit=2, wait=PATIENCE)
-        assert await queue.depth("shared") == Depth(waiting=3, leased=2)
-        assert await queue.depth("spark") == Depth(waiting=0, leased=0)
+        await comes_to(lambda: queue.depth("shared"), Depth(waiting=3, leased=2))
+        await comes_to(lambda: queue.depth("spark"), Depth(waiting=0, leased=0))

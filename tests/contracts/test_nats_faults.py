@@ -18,10 +18,10 @@ from noetl.archive.wire import CODECS, Codec
 from noetl.errors import AccessRefused, InvalidInput, Unavailable
 from noetl.kernel.event import Recorded
 from noetl.kernel.names import SHARD_COUNT
-from noetl.ports.fabric import shard_of_event
+from noetl.ports.fabric import Lag, shard_of_event
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.refill import Refilled, may_have_lost, refill
-from tests.contracts.fabric import PATIENCE, everything, held, positions, written
+from tests.contracts.fabric import PATIENCE, comes_to, everything, held, positions, written
 from tests.contracts.queue import command, ids
 from tests.services.emulator import free_ports
 from tests.services.nats import NatsServer, nats_server, nats_url, own_nats
@@ -204,7 +204,7 @@ async def test_messages_that_are_no_events_end_with_the_dead_letters(connection:
     letters = await fabric.dead_letters()
     assert [letter.data for letter in letters] == [data for data, _ in bad]
     assert ["not an event" in letters[0].reason, "Noetl-Position" in letters[1].reason, "'xml'" in letters[2].reason]
-    assert (await consumer.lag()).unsettled == 0
+    await comes_to(consumer.lag, Lag(waiting=0, unsettled=0))
     queue = NatsCommandQueue(connection)
     assert await queue.lease("shared") == []
     await connection.streams.publish("noetl.commands.shared.4101", b"rubbish")

@@ -26,7 +26,7 @@ PROGRESS = "frame long, slot int, rows long"
 _LINGER = 0.5
 _SILENCE = 10.0
 """How long a carrier waits for news before it asks again."""
-_PATIENCE = 0.5
+_PATIENCE = 5.0
 """How long code that is not wanted any more may take to notice, before its process is ended."""
 
 
@@ -128,6 +128,7 @@ class _Carrier:
         self.is_over = False
         self._carried: dict[int, _Carried] = {}
         self._news = asyncio.Event()
+        self._watches: set[asyncio.Task[None]] = set()
         self._door = door
         self._token = door.admit(self._answer)
         argument = msgspec.json.encode({"url": url, "token": self._token})
@@ -141,7 +142,7 @@ class _Carrier:
         try:
             await one.ending
         except asyncio.CancelledError:
-            await self._drop(errand.number)
+            self._drop(errand.number)
             raise
 
     async def end(self) -> None:
@@ -170,19 +171,25 @@ class _Carrier:
                     one.ending.set_exception(Lost(told))
             self._carried.clear()
 
-    async def _drop(self, number: int) -> None:
-        """The slots of an errand are to stop. If their code does not listen, its process is ended."""
-        ended = asyncio.get_running_loop().create_future()
+    def _drop(self, number: int) -> None:
+        """The slots of an errand are to stop. If their code does not listen, its process is ended, by and by: other
+        stages have slots in there, and lose what they have in hand."""
         one = self._carried.get(number)
         if one is None:
             return
+        ended = asyncio.get_running_loop().create_future()
         self._carried[number] = _Carried(msgspec.structs.replace(one.errand, slots=()), ended)
         self._news.set()
-        with contextlib.suppress(Lost):
-            try:
-                await asyncio.wait_for(asyncio.shield(ended), _PATIENCE)
-            except TimeoutError:
-                await self.end()
+        watch = asyncio.create_task(self._end_if_deaf(ended))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+
+    async def _end_if_deaf(self, ended: asyncio.Future[None]) -> None:
+        await asyncio.wait({ended}, timeout=_PATIENCE)
+        if not ended.done():
+            await self.end()
+        elif not ended.cancelled():
+            ended.exception()  # looked at: what became of slots that nobody wants is of no interest
 
     async def _answer(self, body: bytes) -> bytes:
         try:

@@ -152,7 +152,7 @@ async def test_a_stage_that_is_cancelled_stops_its_own_slots_only(scene: Scene, 
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert slots.cancelled == ["a/0"]
+    await until(lambda: slots.cancelled == ["a/0"])
     slots.end("b/0")
     assert await second is None
 

@@ -128,6 +128,8 @@ class _Carrier:
         self.is_over = False
         self._carried: dict[int, _Carried] = {}
         self._news = asyncio.Event()
+        self._round = 0
+        """Counts its requests. One that it has given up goes on here, with what the carrier held back then."""
         self._watches: set[asyncio.Task[None]] = set()
         self._door = door
         self._token = door.admit(self._answer)
@@ -196,12 +198,16 @@ class _Carrier:
             asked = msgspec.json.decode(body, type=Round)
         except msgspec.DecodeError as error:
             raise InvalidInput(f"the body is not valid: {error}") from None
+        self._round += 1
+        number = self._round
         for done in asked.done:
             self._heard(done)
         if (news := self._news_for(asked)) is None:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), _SILENCE if self._carried else _LINGER)
+            if number != self._round:
+                return msgspec.json.encode(News())  # it has asked again: nobody reads this, and nothing follows from it
             news = self._news_for(asked)
         if news is None and not self._carried:
             self.is_over = True

@@ -218,3 +218,19 @@ async def test_an_answer_that_got_lost_is_given_again(scene: Scene, slots: Slots
         assert [errand["worker"] for errand in again["errands"]] == ["a/0"]
         slots.end("a/0")
         assert await running is None
+
+
+async def test_a_request_that_was_given_up_does_not_send_the_carrier_away(
+    scene: Scene, slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriers_module, "_SILENCE", 0.3)
+    monkeypatch.setattr(carriers_module, "_LINGER", 30.0)
+    async with scene.carriers.crew(KEY, scene.open_tasks, {}) as crew:
+        running = asyncio.create_task(scene.on(crew, "a/0"))
+        await until(lambda: slots.begun == ["a/0"])
+        (carrier,) = crew._carriers.values()
+        await until(lambda: carrier._round == 2)  # it waits for news now, beside its errand
+        slots.end("a/0")
+        assert await running is None  # so it has given that request up, and asked again
+        await asyncio.sleep(0.5)
+        assert not carrier.is_over

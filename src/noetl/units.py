@@ -6,6 +6,7 @@ A size or a duration means the same in a settings file, in a playbook and on the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NewType, NoReturn
 
 from noetl.errors import InvalidSetting
@@ -39,7 +40,17 @@ def parse_size(value: object) -> Bytes:
 
 def parse_duration(value: object) -> Seconds:
     """Seconds from `30s`, `250ms`, `2h`, `1.5 m` or a plain number of seconds."""
+    return _written_duration(value) if type(value) is str else _parse_duration(value)
+
+
+def _parse_duration(value: object) -> Seconds:
     return Seconds(_parse_quantity(value, "duration", _DURATION_UNITS, example="30s"))
+
+
+@lru_cache(256)
+def _written_duration(text: str) -> Seconds:
+    """The limit of a task is read again for each row."""
+    return _parse_duration(text)
 
 
 def format_size(size: int) -> str:

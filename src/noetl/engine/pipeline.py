@@ -125,6 +125,7 @@ class Pipeline:
         self._iter = _mapping(self._outer.get("iter"))
         iteration = (step.loop.iterator, "loop", "loop_index") if step.loop is not None else ()
         self._foremost = {name: self._outer[name] for name in (*iteration, *IDENTITY) if name in self._outer}
+        self._rearmost: dict[str, Any] | None = None
         self._input: Json = {}
         self._own: Json = {}
         self._results: Json = {}
@@ -156,6 +157,7 @@ class Pipeline:
         """Go on from a kept state; what is due next is the outcome of the task that waited."""
         for name in _STATE:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
+        self._rearmost = None
         self._input = {}
         self._input = self._given(self._tasks[self._place])
 
@@ -239,6 +241,8 @@ class Pipeline:
             return templates.render_strict(value, names, host=self._host)
         if how == "code":
             return self._code(value, names)
+        if type(value) is bool or (type(value) is str and not templates.is_template(value)):
+            return value
         return self._kept(value, names, lazy=how == "lazy")
 
     def _code(self, value: Any, names: Mapping[str, Any]) -> Any:
@@ -262,31 +266,30 @@ class Pipeline:
             self._warnings.append(text)
 
     def _names(self, output: Json | None = None) -> dict[str, Any]:
-        """Names in the order of the language reference, 6.1; what comes later in the literal wins."""
+        """Names in the order of the language reference, 6.1; what comes later wins."""
         task = self._tasks[self._place]
-        views = {name: self._view(name) for name in self._results}
-        ended: dict[str, Any] = {}
+        if self._rearmost is None:
+            self._rearmost = {**self._workload, **self._ctx, **self._outer}
+        names = self._rearmost.copy()
+        names["ctx"] = self._ctx
+        names["step"] = self._scratch
         if output is not None:
             view = ResultView(output["response"], output["status"], http=task.kind == "http")
-            ended = {"output": _showing(output), "result": view, "response": view, "error": output["error"]}
-        return {
-            **self._workload,
-            **self._ctx,
-            **self._outer,
-            "ctx": self._ctx,
-            "step": self._scratch,
-            **ended,
-            **views,
-            **self._own,
-            "results": Views(views),
-            "_task": task.name,
-            "_attempt": self._attempts.get(task.name, 0),
-            "_prev": self._previous_view(),
-            **self._input,
-            "input": _showing(self._input),
-            "iter": self._iter,
-            **self._foremost,
-        }
+            names["output"] = _showing(output)
+            names["result"] = names["response"] = view
+            names["error"] = output["error"]
+        views = {name: self._view(name) for name in self._results}
+        names |= views
+        names |= self._own
+        names["results"] = Views(views)
+        names["_task"] = task.name
+        names["_attempt"] = self._attempts.get(task.name, 0)
+        names["_prev"] = self._previous_view()
+        names |= self._input
+        names["input"] = _showing(self._input)
+        names["iter"] = self._iter
+        names |= self._foremost
+        return names
 
     def _previous_view(self) -> ResultView | None:
         if self._last_good is None:
@@ -405,6 +408,7 @@ class Pipeline:
         elif not dot or scope == "ctx":
             path = path if dot else key
             self._ctx = assign(self._ctx, path, value)
+            self._rearmost = None
             self._assigned = add_assignments(self._assigned, {f"ctx.{path}": value})
             name = path.partition(".")[0]
             self._written[name] = self._ctx[name]

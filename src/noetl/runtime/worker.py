@@ -18,7 +18,7 @@ from noetl.errors import Forbidden, NoetlError
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.lazy import LazyMapping, composed
-from noetl.kernel.names import FrameCoordinates, Home, ResultCoordinates
+from noetl.kernel.names import EffectKeys, FrameCoordinates, Home, ResultCoordinates
 from noetl.playbook import templates
 from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
@@ -74,6 +74,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What `stage.opened` says of the data stage that this command is, and its id; None for any other command."""
     frame: FrameCoordinates | None = None
     """The frame that this is a row of, or the whole; then `index` is the number of the row."""
+    effects: EffectKeys | None = None
+    """The keys of the effects at this place, where many rows share them."""
     offered: Mapping[str, Any] = {}
     """Names that code may use without being given them: `frame`, `group`."""
 
@@ -259,8 +261,7 @@ class Worker:
     async def _run_tool(self, call: Call) -> Outcome:
         """A tool may come from anybody: one that raises, or gives back what is no JSON, has failed, not we."""
         try:
-            async with self.registry.turn(call.kind), asyncio.timeout(call.timeout):
-                outcome = await self.registry.run(call)
+            outcome = await self.registry.run_in_turn(call)
             if not self.registry.is_exact(call.kind) and not isinstance(outcome.result, LazyMapping):
                 canonical.encode(outcome.result)
         except TimeoutError:
@@ -452,6 +453,8 @@ def place_of(work: Work, asked: RunTask) -> ResultCoordinates:
 
 
 def _effect_key(work: Work, asked: RunTask) -> str:
+    if work.effects is not None:
+        return work.effects.key(work.index, asked.task.name, asked.visit)
     return place_of(work, asked).effect_key()
 
 

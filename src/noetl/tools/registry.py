@@ -150,6 +150,18 @@ class Registry:
         """What a task of a kind waits for before it runs."""
         return self._turns.get(kind) or contextlib.nullcontext()
 
+    async def run_in_turn(self, call: Call) -> Outcome:
+        """Run a call once its turn has come, within its time. Raises TimeoutError.
+
+        A tool that keeps the time itself says more about what has taken so long.
+        """
+        turn = self._turns.get(call.kind)
+        limit = None if getattr(self.find(call.kind), "keeps_time", False) else call.timeout
+        if turn is None and limit is None:
+            return await self.run(call)
+        async with turn or contextlib.nullcontext(), asyncio.timeout(limit):
+            return await self.run(call)
+
     async def run(self, call: Call) -> Outcome:
         """Run a call with its tool; a kind nobody offers is an outcome like any other."""
         found = self.find(call.kind)
@@ -157,7 +169,7 @@ class Registry:
             why = self.why_not(call.kind) or f"it needs a tool of kind '{call.kind}'"
             return failed("unknown", "KIND_UNAVAILABLE", f"kind '{call.kind}' cannot run here: {why}")
         for group in found.required:
-            if not any(call.fields.get(name) is not None or call.input.get(name) is not None for name in group):
+            if not _has_one(call, group):
                 return failed("schema", "FIELD_MISSING", f"a {call.kind} task needs {' or '.join(group)}")
         if self.resolver is not None and call.resolver is None:
             call = msgspec.structs.replace(call, resolver=self.resolver)
@@ -168,6 +180,13 @@ class Registry:
         for made in self._made.values():
             await made.close()
         self._made.clear()
+
+
+def _has_one(call: Call, names: tuple[str, ...]) -> bool:
+    for name in names:  # noqa: SIM110 - a generator for each call of each row takes longer
+        if call.fields.get(name) is not None or call.input.get(name) is not None:
+            return True
+    return False
 
 
 def tool(kind: str, *, side_effecting: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

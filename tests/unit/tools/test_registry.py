@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from noetl.tools import registry as module
-from noetl.tools.base import Call, ok
+from noetl.tools.base import Call, Outcome, ok
 from noetl.tools.noop import NoopTool
 from noetl.tools.registry import BUILT_IN, INTERPRETED, UNAVAILABLE, Registry, tool
 
@@ -153,3 +154,32 @@ def test_packages_are_looked_through_only_for_kinds_that_nobody_knows() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class _Slow(NoopTool):
+    """Waits for as long as it is let."""
+
+    async def run(self, call: Call) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
+class _Punctual(NoopTool):
+    """Ends by itself when its time is over."""
+
+    keeps_time = True
+
+    async def run(self, call: Call) -> Outcome:
+        assert call.timeout is not None
+        await asyncio.sleep(call.timeout)
+        return ok("I was late")
+
+
+async def test_the_time_of_a_call_is_kept() -> None:
+    with pytest.raises(TimeoutError):
+        await Registry({"noop": _Slow()}).run_in_turn(Call(kind="noop", timeout=0.01))
+
+
+async def test_a_tool_that_keeps_the_time_itself_has_the_last_word() -> None:
+    said = await Registry({"noop": _Punctual()}).run_in_turn(Call(kind="noop", timeout=0.01))
+    assert said.result == "I was late"

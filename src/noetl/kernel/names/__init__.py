@@ -12,7 +12,7 @@ distance between places.
 
 from __future__ import annotations
 
-from noetl.kernel.names.coordinates import FrameCoordinates, Home, ResultCoordinates, day_of
+from noetl.kernel.names.coordinates import EffectKeys, FrameCoordinates, Home, ResultCoordinates, day_of
 from noetl.kernel.names.locality import (
     Distance,
     Locality,
@@ -57,6 +57,7 @@ __all__ = [
     "SHARD_COUNT",
     "CommandSubject",
     "Distance",
+    "EffectKeys",
     "EventSubject",
     "FrameCoordinates",
     "Home",

@@ -94,6 +94,17 @@ _ANYWHERE = Home(env="0", region="0", cell="0")
 _HOME = re.compile(r"noetl/env=[^/]+/region=[^/]+/cell=[^/]+/shard=s[0-9]{4}")
 
 
+class EffectKeys(msgspec.Struct, frozen=True):
+    """The effect keys of all that runs at one place, its rows and its tasks: what they share is spelled once."""
+
+    head: str
+
+    def key(self, row: int | None, task: str, visit: int) -> str:
+        """What `effect_key` of the coordinates with this row, task and visit gives."""
+        number = 0 if row is None else row + 1
+        return bounded(f"{self.head}/{number}/effect~{encode(task)}.{visit}", EFFECT_KEY_CHARS)
+
+
 class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
     """The place of one result: run of a step, frame, row (an index from 0), attempt and perhaps task and visit.
 
@@ -153,6 +164,11 @@ class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
         """
         head = (encode(self.tenant), encode(self.project), str(self.execution_id))
         return bounded("/".join((*head, *self._place(None), f"effect{self._task_suffix(None)}")), EFFECT_KEY_CHARS)
+
+    def effect_keys(self) -> EffectKeys:
+        """The keys of whatever has these coordinates but for row, task, visit and attempt."""
+        head = (encode(self.tenant), encode(self.project), str(self.execution_id))
+        return EffectKeys("/".join((*head, *self._place(None)[:2])))
 
     def shard(self, root: int | None = None) -> int:
         """The logical shard of the execution, which is that of the root execution when another one called it."""

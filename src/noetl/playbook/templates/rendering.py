@@ -42,6 +42,8 @@ def render(text: str, names: Mapping[str, Any], *, host: Host = ALONE) -> Any:
 
 def render_value(value: Any, names: Mapping[str, Any], *, host: Host = ALONE) -> Any:
     """A value with all templates in its mappings and lists rendered. Keys are kept. Raises a TemplateError."""
+    if type(value) is str:
+        return compile_template(value).render(names, host=host) if is_template(value) else value
     return _each_text(value, lambda text: compile_template(text).render(names, host=host))
 
 
@@ -51,6 +53,8 @@ def render_strict(value: Any, names: Mapping[str, Any], *, host: Host = ALONE) -
     Raises TemplateUndefined when an undefined value is printed, iterated or filtered, and TemplateSyntax for text
     that cannot be parsed: unrendered text must never reach a database or a URL.
     """
+    if type(value) is str:
+        return compile_template(value).render(names, strict=True, host=host) if is_template(value) else value
     return _each_text(value, lambda text: compile_template(text).render(names, strict=True, host=host))
 
 
@@ -107,9 +111,10 @@ def paths(text: str) -> frozenset[tuple[str, ...]]:
 
 
 def _each_text(value: Any, render_one: Callable[[str], Any]) -> Any:
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str or isinstance(value, str):
         return render_one(value) if is_template(value) else value
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         return {key: _each_text(inner, render_one) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_each_text(inner, render_one) for inner in value]

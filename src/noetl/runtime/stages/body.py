@@ -18,7 +18,7 @@ from noetl.data.frame.running import Said
 from noetl.engine.decide import Suspension
 from noetl.engine.frames import FrameNames, Window, group_names
 from noetl.kernel.event import Json
-from noetl.kernel.names import FrameCoordinates
+from noetl.kernel.names import FrameCoordinates, ResultCoordinates
 from noetl.kernel.time import format_time
 from noetl.payloads.tables import Rows, TableValue
 from noetl.playbook import load, templates
@@ -92,7 +92,11 @@ class FrameBody:
         self._session = session
         self._host = stage.host_for(session)
         place = FrameCoordinates(epoch=plan.epoch, slot=frame.slot, index=frame.claim_index)
-        self._work = msgspec.structs.replace(stage.work, frame=place)
+        at = ResultCoordinates(
+            tenant=plan.tenant, project=plan.project, execution_id=plan.execution_id, step=plan.step, run=plan.epoch,
+            frame=place, attempt=1,
+        )  # fmt: skip
+        self._work = msgspec.structs.replace(stage.work, frame=place, effects=at.effect_keys())
         self._outer = outer_names(stage.work) | ({} if session is None else session.names)
         self._names = FrameNames(_window(stage, frame, given))
 
@@ -118,7 +122,7 @@ class FrameBody:
 
     def masked(self, value: Any) -> Any:
         """A value without the secrets that the stage has seen."""
-        return value if self._session is None else self._session.redactor.value(value)
+        return value if self._session is None or not value else self._session.redactor.value(value)
 
     async def _run(self, work: Work, names: Mapping[str, Any]) -> Said:
         stage = self._stage

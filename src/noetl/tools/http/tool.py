@@ -38,6 +38,7 @@ class HttpTool:
     kind = "http"
     rendering: Mapping[str, Rendering] = {"url": "strict", "endpoint": "strict"}
     required: tuple[tuple[str, ...], ...] = (("url", "endpoint"),)
+    keeps_time = True
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from noetl.kernel.lazy import LAZY, Composite
+from noetl.kernel.lazy import LAZY, Composite, is_lazy
 from noetl.playbook.templates import is_template, paths
 from noetl.tools.secrets.spellings import SHORTEST, parts_of, spellings_of, whole_spellings_of
 
@@ -181,19 +181,21 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
 
 def _gather(value: Any, texts: list[str], tables: list[Any]) -> None:
     """All texts of a value, and its tables, which are searched by themselves."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str or isinstance(value, str):
         texts.append(value)
-    elif isinstance(value, dict | Composite):
+    elif kind is dict or isinstance(value, dict | Composite):
         for key, inner in value.items():
             texts.append(str(key))
             _gather(inner, texts, tables)
-    elif isinstance(value, LAZY):
-        tables.append(value)
-    elif isinstance(value, list | tuple):
+    elif kind is list or isinstance(value, list | tuple):
         for inner in value:
             _gather(inner, texts, tables)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        texts.append(str(value))
+    elif isinstance(value, int | float):
+        if kind is not bool:
+            texts.append(str(value))
+    elif is_lazy(value):
+        tables.append(value)
 
 
 def _label(reference: str) -> str:

@@ -145,6 +145,12 @@ def test_different_places_never_share_an_address(pair: tuple[ResultCoordinates, 
     assert same_effect == (one.effect_key() == other.effect_key())
 
 
+@given(coordinates())
+def test_the_keys_of_a_place_are_those_of_its_coordinates(place: ResultCoordinates) -> None:
+    if place.task is not None and place.visit is not None:
+        assert place.effect_keys().key(place.row, place.task, place.visit) == place.effect_key()
+
+
 def _without_attempt(place: ResultCoordinates) -> ResultCoordinates:
     return msgspec.structs.replace(place, attempt=0, version="v1")
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from noetl.tools.base import Call, Outcome
-from noetl.tools.postgres import PostgresTool
+from noetl.tools.postgres import PostgresTool, together
 from tests.services.postgres import Database
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -142,3 +142,14 @@ async def test_a_caller_that_gives_up_is_left_out_and_the_others_are_not(rows: R
     assert [place for place, one in enumerate(said) if isinstance(one, BaseException)] == [30]
     found = {number for (number,) in postgres.query("SELECT a FROM t")}
     assert found >= set(range(50)) - {30}
+
+
+async def test_who_waits_follows_on_the_same_connection_and_nobody_is_left_behind(
+    rows: Rows, postgres: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "_MOST", 1)
+    monkeypatch.setattr(together, "_MOST_RUNS", 4)
+    asked = [f"INSERT INTO t (a) VALUES ({number}) RETURNING a, pg_backend_pid() AS process" for number in range(50)]
+    outcomes = await rows.all(asked, pool={"max_size": 1})
+    assert [outcome.result["rows"][0]["a"] for outcome in outcomes] == list(range(50))
+    assert len({outcome.result["rows"][0]["process"] for outcome in outcomes}) == 1

@@ -18,6 +18,7 @@ from collections import deque
 from typing import NamedTuple
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from noetl.kernel.event import Json
 from noetl.tools.postgres.faults import StatementFailed
@@ -35,6 +36,8 @@ _PATIENCE = 0.05
 _CLOSE_SECONDS = 2.0
 _MOST = 32
 _MOST_TEXT = 64 * 1024
+_MOST_RUNS = 16
+"""How often a sender uses a connection before its session is cleaned up. While others wait, they follow at once."""
 _OF_DATA = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|MERGE|WITH)\b", re.IGNORECASE)
 """What may run in a transaction with others. What locks, sets or maintains something stays by itself."""
 
@@ -117,13 +120,20 @@ class Together:
             self._watch(loop)
 
     async def _send(self) -> None:
-        while some := self._next():
+        some = self._next()
+        while some:
             try:
                 async with self.pool.connection() as connection:
-                    await self._run(connection, some)
+                    for _ in range(_MOST_RUNS):
+                        await self._run(connection, some)
+                        some = self._next() if _is_idle(connection) else []
+                        if not some:
+                            break
             except Exception as error:
                 for one in some:
                     _refuse(one, error)
+                some = []
+            some = some or self._next()
 
     def _next(self) -> list[_Waiting]:
         """Who goes next; those whose caller has gone meanwhile stay behind."""
@@ -146,6 +156,10 @@ class Together:
                 await _each(connection, some, remarks)
         took = (time.perf_counter() - begun) / len(some)
         self._most = max(1, min(_MOST, 2 * self._most, int(_SECONDS / took)))
+
+
+def _is_idle(connection: Connection) -> bool:
+    return not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 async def _all(connection: Connection, some: list[_Waiting]) -> list[Json] | None:

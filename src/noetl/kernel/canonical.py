@@ -27,7 +27,9 @@ _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 _exact_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 # A float stands at the beginning, or after one of these; text that looks so only costs the slower way.
-_may_hold_float = re.compile(rb"(?:^|[:,\[])-?[0-9]+[.e]").search
+_float_at_first = re.compile(rb"-?[0-9]+[.e]").match
+_float_within = re.compile(rb"[:,\[]-?[0-9]+[.e]").search
+_digit_and_point = re.compile(rb"[0-9][.e]").search
 
 
 _MOST_DIGITS = 1000  # of a decimal: 1E+1000000000 is short only until it is written out
@@ -37,6 +39,13 @@ class NotCanonical(InvalidInput):
     """A value without a canonical form (`RESULT_NOT_SERIALISABLE`)."""
 
     code = "RESULT_NOT_SERIALISABLE"
+
+
+def _may_hold_float(data: bytes) -> bool:
+    """Most bytes hold not even a digit before a point, which is seen at a glance."""
+    if _digit_and_point(data) is None:
+        return False
+    return _float_at_first(data) is not None or _float_within(data) is not None
 
 
 def encode(value: Any) -> bytes:

@@ -47,6 +47,8 @@ def print_plain(value: Any, limits: Limits) -> str:
 def to_json(value: Any, indent: int | None = None) -> str:
     """Plain JSON: no HTML escapes, dates as ISO text, decimals as numbers with every digit."""
     try:
+        if indent is None:
+            return _encode(value)
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_other)
     except _DecimalFound:
         return _exact(value)
@@ -77,6 +79,9 @@ def _other(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_other).encode
 
 
 def _exact(value: Any) -> str:

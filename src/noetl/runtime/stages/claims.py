@@ -15,7 +15,7 @@ from noetl.engine.outcome import failure
 from noetl.errors import NoetlError
 from noetl.kernel.event import Json
 from noetl.payloads.blocking import in_thread
-from noetl.payloads.formats import MEDIA_TYPES, feather_pieces
+from noetl.payloads.formats import MEDIA_TYPES, feather_bytes, feather_pieces
 from noetl.payloads.tiers import PayloadTiers
 from noetl.playbook import templates
 from noetl.runtime.stages.body import StageBody
@@ -105,7 +105,7 @@ class Claims:
 
 
 async def _encoded(table: pa.Table) -> bytes:
-    return b"".join(feather_pieces(table))
+    return feather_bytes(table)
 
 
 async def _encoded_large(table: pa.Table) -> bytes:

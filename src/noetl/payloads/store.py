@@ -15,7 +15,7 @@ from noetl.payloads.blocking import closing
 from noetl.payloads.envelopes import externalize_envelope, resolve_envelope
 from noetl.payloads.guard import CollectorGuard
 from noetl.payloads.routes import split_route
-from noetl.payloads.sidecar import read_sidecar, remove_sidecar, write_sidecar
+from noetl.payloads.sidecar import put_with_sidecar, read_sidecar, remove_sidecar, write_sidecar
 from noetl.payloads.spool import MEMORY_BYTES, Digest, Spool
 from noetl.ports.objects import ObjectInfo, ObjectStore
 
@@ -73,21 +73,28 @@ class PayloadStore:
 
         A stream may be of any length: it waits on the local disk until its digest, and so its name, is known.
         """
+
+        def described(digest: Digest) -> PayloadRef:
+            name = PayloadName(tenant=self._tenant, project=self._project, sha256=digest.sha256)
+            return PayloadRef(
+                uri=str(name),
+                sha256=digest.sha256,
+                media_type=media_type,
+                bytes=digest.size,
+                rows=rows,
+                schema_digest=schema_digest,
+            )
+
         if isinstance(data, bytes):
             digest = Digest()
             await digest.add(data)
-            written = await self._keep(digest, lambda: data)
-        else:
-            digest, written = await self._store_stream(data)
-        name = PayloadName(tenant=self._tenant, project=self._project, sha256=digest.sha256)
-        ref = PayloadRef(
-            uri=str(name),
-            sha256=digest.sha256,
-            media_type=media_type,
-            bytes=digest.size,
-            rows=rows,
-            schema_digest=schema_digest,
-        )
+            ref = described(digest)
+            key = payload_key(self._tenant, digest.sha256)
+            if not await put_with_sidecar(self._objects, key, data, ref):
+                await self._confirm(key, digest, lambda: data)
+            return ref
+        digest, written = await self._store_stream(data)
+        ref = described(digest)
         if written:
             await write_sidecar(self._objects, self.key(ref), ref)
         return ref
@@ -171,12 +178,16 @@ class PayloadStore:
         key = payload_key(self._tenant, digest.sha256)
         if await self._objects.put(key, content()):
             return True
+        await self._confirm(key, digest, content)
+        return False
+
+    async def _confirm(self, key: str, digest: Digest, content: Callable[[], bytes | AsyncIterator[bytes]]) -> None:
+        """Make sure that an object that was there before is sound, and stays."""
         found = await self._objects.head(key)
         if not await self.renew(key, found, content) and (
             found is None or not await self._is_sound(key, found, digest)
         ):
             await self._objects.put(key, content(), overwrite=True)
-        return False
 
     async def renew(
         self, key: str, found: ObjectInfo | None, content: Callable[[], bytes | AsyncIterator[bytes]]

@@ -177,9 +177,12 @@ class Pipeline:
     def _judge(self, said: TaskOutcome) -> _Step:
         task = self._tasks[self._place]
         output = self._output(said)
-        rule = self._rule(task, output)
-        if rule is not None and rule.set:
-            self._assign(rule.set, output, said, task_level=False)
+        rule: Rule | None = None
+        if task.rules:
+            names = self._names(output)
+            rule = self._rule(task, names)
+            if rule is not None and rule.set:
+                self._assign(rule.set, names, said, task_level=False)
         do = rule.do if rule is not None else ("continue" if said.error is None else "fail")
         if do == "retry":
             return self._retry(rule, said)  # type: ignore[arg-type]  # only a rule says retry
@@ -316,10 +319,7 @@ class Pipeline:
             return {**said.extra, "meta": {"attempt": said.adopted, "duration_ms": said.duration_ms, "adopted": True}}
         return {**said.extra, "meta": {"attempt": attempt, "duration_ms": said.duration_ms}}
 
-    def _rule(self, task: Task, output: Json) -> Rule | None:
-        if not task.rules:
-            return None
-        names = self._names(output)
+    def _rule(self, task: Task, names: Mapping[str, Any]) -> Rule | None:
         for rule in task.rules:
             if rule.when is None or templates.condition(rule.when, names, host=self._host)[0]:
                 return rule
@@ -350,7 +350,7 @@ class Pipeline:
         """The attempts of a task begin anew once it is left with success; a polled one is not done by succeeding."""
         self._keep(task, said)
         if task.set:
-            self._assign(task.set, output, said, task_level=True)
+            self._assign(task.set, self._names(output), said, task_level=True)
         if said.error is None:
             self._attempts[task.name] = 0
         if do == "break":
@@ -384,9 +384,8 @@ class Pipeline:
         if not failed:
             self._last_good, self._previous = task.name, said.result
 
-    def _assign(self, values: Json, output: Json, said: TaskOutcome, *, task_level: bool) -> None:
+    def _assign(self, values: Json, names: Mapping[str, Any], said: TaskOutcome, *, task_level: bool) -> None:
         """All values are rendered against the state before, then assigned together; one that fails is left out."""
-        names = self._names(output)
         raw = said.result if said.error is None else error_view(said.result, said.error)
         rendered: Json = {}
         for key, value in values.items():
@@ -445,7 +444,7 @@ class Pipeline:
 
 def _showing(values: Json) -> Json | Views:
     """Values by name, in the form in which a template may hand them over also where there is a table among them."""
-    return Views(values) if any(map(is_lazy, values.values())) else values
+    return Views(values) if values and any(map(is_lazy, values.values())) else values
 
 
 def _mapping(value: Any) -> Json:

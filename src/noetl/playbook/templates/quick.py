@@ -1,8 +1,9 @@
-"""Templates that Jinja need not be asked for: lookups with a filter that everybody uses, and plain conditions.
+"""Templates that Jinja need not be asked for: lookups with a filter that everybody uses, plain conditions, small sums.
 
-`{{ a.b | int }}`, `{{ a | tojson | replace("'", "''") }}` and `{{ a.b == 'x' and a.c }}` are what rows of a data stage
-render again and again. Here they are read for the ordinary case only: values that are there, of plain types, of
-moderate size. Whatever else turns up goes to Jinja, so there is one meaning (a property test says so), not two.
+`{{ a.b | int }}`, `{{ a | tojson | replace("'", "''") }}`, `{{ a.b == 'x' and a.c }}` and `{{ page + 1 }}` are what
+rows of a data stage render again and again. Here they are read for the ordinary case only: values that are there, of
+plain types, of moderate size. Whatever else turns up goes to Jinja, so there is one meaning (a property test says so),
+not two.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _CONSTANT = rf"{_TEXT}|-?(?:0|[1-9][0-9]{{0,14}})(?:\.[0-9]{{1,15}})?|true|false
 _TERM = rf"(?:not\s+)?{_PATH}(?:\s*(?:==|!=|<=|>=|<|>)\s*(?:{_CONSTANT}))?"
 _CONDITION = re.compile(rf"\s*\{{\{{\s*({_TERM}(?:(?:\s+and\s+{_TERM})*|(?:\s+or\s+{_TERM})*))\s*\}}\}}\s*")
 _PARTS = re.compile(rf"(not\s+)?({_PATH})(?:\s*(==|!=|<=|>=|<|>)\s*({_CONSTANT}))?(?:\s+(and|or)\s+)?")
+_SUM = re.compile(rf"\s*\{{\{{\s*({_PATH})\s*\+\s*(?:([0-9]{{1,9}})|\[\s*({_PATH})\s*\])\s*\}}\}}\s*")
 
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "none": None}
 _SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -62,7 +64,7 @@ class Quick:
 
     __slots__ = ("_program", "_short", "text")
 
-    def __init__(self, text: str, short: _Phrase | _Condition) -> None:
+    def __init__(self, text: str, short: _Phrase | _Condition | _Sum) -> None:
         self.text = text
         self._short = short
         self._program: Program | None = None
@@ -99,7 +101,7 @@ def _is_roomy(limits: Limits) -> bool:
 
 def parse(text: str) -> Quick | None:
     """The template, if all of it is of a form that is known here."""
-    short = _condition(text) or _phrase(text)
+    short = _condition(text) or _sum(text) or _phrase(text)
     return None if short is None else Quick(text, short)
 
 
@@ -284,3 +286,44 @@ def _constant(written: str) -> Any:
     if written.lower() in _WORDS:
         return _WORDS[written.lower()]
     return float(written) if "." in written else int(written)
+
+
+# --- Sums -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """`path + 1` for whole numbers, `path + [path]` for lists."""
+
+    path: Path
+    number: int
+    item: Path | None
+
+    def value(self, names: Mapping[str, Any], strict: bool) -> Any:
+        found = self.path.look_up(names)
+        if self.item is None:
+            if type(found) is not int or found.bit_length() > _MOST_BITS:
+                raise _Unsure
+            return found + self.number
+        item = self.item.look_up(names)
+        if type(found) is not list or item is MISSING:
+            raise _Unsure
+        longer = [*found, item]
+        cost, is_plain = survey(longer, _MOST_ELEMENTS)
+        if cost > _MOST_ELEMENTS or not is_plain:
+            raise _Unsure
+        return longer
+
+    def print(self, names: Mapping[str, Any]) -> str:
+        raise _Unsure
+
+
+def _sum(text: str) -> _Sum | None:
+    match = _SUM.fullmatch(text)
+    if match is None:
+        return None
+    path = path_of(match[1], 0)
+    item = None if match[3] is None else path_of(match[3], 0)
+    if path is None or (item is None and (match[2] is None or str(int(match[2])) != match[2])):
+        return None
+    return _Sum(path, int(match[2] or 0), item)

@@ -36,6 +36,11 @@ _conditions = st.builds(
     st.lists(_terms, min_size=1, max_size=4),
     st.sampled_from(["", " ", "\n"]),
 )
+_sums = st.builds(
+    lambda path, added: f"{{{{ {path} + {added} }}}}",
+    _paths,
+    st.sampled_from(["1", "0", "007", "-1", "1.5", "'x'", "b"]) | _paths.map(lambda path: f"[{path}]"),
+)
 _numbers = st.integers(-2, 500) | st.sampled_from(
     ["ok", "error", "x", "12", " 12", "1.5", "٣", "'", True, 10**40, None]
 )
@@ -53,7 +58,7 @@ def outcome(act: Any) -> Any:
 
 
 @settings(deadline=None, max_examples=600)
-@given(_phrases | _conditions, _names, st.booleans())
+@given(_phrases | _conditions | _sums, _names, st.booleans())
 def test_what_jinja_is_not_asked_for_is_what_jinja_gives(text: str, names: dict[str, Any], strict: bool) -> None:
     quick = parse(text)
     if quick is None:
@@ -72,6 +77,7 @@ def test_what_jinja_is_not_asked_for_is_what_jinja_gives(text: str, names: dict[
     [
         "{{ a | int }}", "x {{ a.b|tojson }} y {{ c }}", "{{ a | tojson | replace(\"'\", \"''\") }}", "{{ a == 'x' }}",
         "{{ output.status == 'error' and output.error.status == 429 }}", "{{ not a or b != none }}", "{{ a >= 1.5 }}",
+        "{{ iter.page + 1 }}", "{{ iter.answers + [output.data] }}",
     ],
 )  # fmt: skip
 def test_the_usual_forms_are_recognised(text: str) -> None:
@@ -81,7 +87,8 @@ def test_the_usual_forms_are_recognised(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "{{ a | upper }}", "{{ a | int(3) }}", "{{ a | tojson(2) }}", "{{ a | replace('x', 'y', 1) }}", "{{ a + 1 }}",
+        "{{ a | upper }}", "{{ a | int(3) }}", "{{ a | tojson(2) }}", "{{ a | replace('x', 'y', 1) }}", "{{ a + 1.5 }}",
+        "{{ a + 01 }}", "{{ a + [b, c] }}", "{{ a + [now] }}", "{{ a + 1 + 2 }}",
         "{{ a and b or c }}", "{{ a == b }}", "{{ a < 'x' }}", "{{ a == 007 }}", "{{ now == 'x' }}", "{{- a | int }}",
         "{{ a | int }}{# x #}", "{{ a | int }}\r\n", "{{ a == 1 == 2 }}", "{{ (a) }}", "{{ a | replace('{{', '') }}",
     ],

@@ -68,9 +68,13 @@ class LedgerHead(msgspec.Struct, frozen=True, kw_only=True):
 
     def moved(self, before: StreamHead | None, after: StreamHead) -> LedgerHead:
         """This head after one stream has moved; the MAC is left for the writer."""
-        total = int(self.total, 16) + int.from_bytes(after.digest(), "big")
+        return self.moved_by(None if before is None else before.digest(), after.digest())
+
+    def moved_by(self, before: bytes | None, after: bytes) -> LedgerHead:
+        """The same by the digests of the stream's heads, for a writer that has them."""
+        total = int(self.total, 16) + int.from_bytes(after, "big")
         if before is not None:
-            total -= int.from_bytes(before.digest(), "big")
+            total -= int.from_bytes(before, "big")
         streams = self.streams + (before is None)
         return msgspec.structs.replace(self, streams=streams, total=f"{total % MODULUS:064x}", mac=None)
 

@@ -42,14 +42,17 @@ class Snowflake:
         self.node = node
         self._ms = EPOCH_MS
         self._sequence = 0
+        self._last = compose(EPOCH_MS, node, 0)
 
     def next(self, now_ms: int, after: int = 0) -> int:
         """The next id: no earlier than `now_ms`, later than every id before it and than `after`."""
-        now_ms = max(now_ms, unix_ms(after) + 1) if after > compose(self._ms, self.node, self._sequence) else now_ms
+        if after > self._last:
+            now_ms = max(now_ms, unix_ms(after) + 1)
         if now_ms > self._ms:
             self._ms, self._sequence = now_ms, 0
         elif self._sequence < _MAX_SEQUENCE:
             self._sequence += 1
         else:
             self._ms, self._sequence = self._ms + 1, 0
-        return compose(self._ms, self.node, self._sequence)
+        self._last = compose(self._ms, self.node, self._sequence)
+        return self._last

@@ -231,9 +231,18 @@ def _read_back(data: bytes) -> dict[str, Any]:
 def _facts(item: Prepared, event_ids: Sequence[int], index: int, tail: Tail, ingest_time: str) -> tuple[Any, ...]:
     """The fields of `Facts`, in its order."""
     draft, event_id = item.draft, event_ids[index]
-    command_id = _resolve("command_id", draft.command_id, event_ids)
-    stage_id = _resolve("stage_id", draft.stage_id, event_ids)
-    frame_id = _resolve("frame_id", draft.frame_id, event_ids)
+    command_id, stage_id, frame_id = draft.command_id, draft.stage_id, draft.frame_id
+    causation_id, parent_event_id = draft.causation_id, draft.parent_event_id
+    if isinstance(command_id, Ref):
+        command_id = _resolved("command_id", command_id, event_ids)
+    if isinstance(stage_id, Ref):
+        stage_id = _resolved("stage_id", stage_id, event_ids)
+    if isinstance(frame_id, Ref):
+        frame_id = _resolved("frame_id", frame_id, event_ids)
+    if isinstance(causation_id, Ref):
+        causation_id = _resolved("causation_id", causation_id, event_ids)
+    if isinstance(parent_event_id, Ref):
+        parent_event_id = _resolved("parent_event_id", parent_event_id, event_ids)
     return (
         event_id,
         draft.tenant_id,
@@ -252,10 +261,10 @@ def _facts(item: Prepared, event_ids: Sequence[int], index: int, tail: Tail, ing
         draft.principal,
         draft.producer,
         draft.execution_id,
-        _resolve("causation_id", draft.causation_id, event_ids),
+        causation_id,
         draft.correlation_id,
         draft.idempotency_key,
-        _resolve("parent_event_id", draft.parent_event_id, event_ids),
+        parent_event_id,
         tail.previous if tail.dense else None,
         command_id,
         stage_id,
@@ -279,12 +288,10 @@ def _checksum(record: Record, draft: Draft) -> bytes:
     return hashlib.sha256(body).digest()
 
 
-def _resolve(name: str, value: int | Ref | None, event_ids: Sequence[int]) -> int | None:
-    if value is None or isinstance(value, int):
-        return value
-    if not 0 <= value.index < len(event_ids):
-        raise InvalidEvent(name, f"refers to draft {value.index} of an append with {len(event_ids)}")
-    return event_ids[value.index]
+def _resolved(name: str, ref: Ref, event_ids: Sequence[int]) -> int:
+    if not 0 <= ref.index < len(event_ids):
+        raise InvalidEvent(name, f"refers to draft {ref.index} of an append with {len(event_ids)}")
+    return event_ids[ref.index]
 
 
 def _aggregate_id(aggregate_type: str, stream: Stream, *ids: int | None) -> str:

@@ -1,7 +1,8 @@
 """The writes of one process, committed in groups.
 
 Durability costs one fsync per commit, whatever is in it. So all that one turn of the event loop asks for
-becomes one transaction, and everybody is answered when it is on disk.
+becomes one transaction, and everybody is answered when it is on disk. Where nobody has asked together with others
+for a while, a commit does not wait for the end of the turn either: that would cost two more turns.
 
 The loop commits by itself while that is quick: a thread costs two wake-ups, a quarter of a small commit, and two
 threads that both want the interpreter cost more. A thread commits what may take long: work that says so, a file
@@ -65,6 +66,8 @@ _SLOW_SECONDS = 0.005
 _WEIGHT = 0.2
 _GATHER_SECONDS = 0.001
 _KNOWN = 2048
+_CROWDED = 32
+"""How many commits in a row must have been alone before one is made at once."""
 
 
 class Request(Generic[T]):
@@ -113,6 +116,9 @@ class Commits:
         self._usual = 0
         """How many were committed together the last time."""
         self._gathering: asyncio.TimerHandle | None = None
+        self._crowd = _CROWDED
+        self._has_committed = False
+        """In this turn of the loop, at once: whoever asks now would have been company."""
         connection.execute("PRAGMA busy_timeout = 0" if threads else f"PRAGMA busy_timeout = {busy_ms}")
 
     async def add(self, work: Work[T], *, is_long: bool) -> T:
@@ -123,10 +129,26 @@ class Commits:
             self._commit([request])
             request.settle()
             return await request.future
+        if self._is_alone(request) and self._begin():
+            self._has_committed = True
+            loop.call_soon(self._begin_turn)
+            self._commit_begun([request])
+            request.settle()
+            return await request.future
         self._waiting.append(request)
         if self._handed_over is None:
             self._schedule(loop)
         return await request.future
+
+    def _is_alone(self, request: Request[Any]) -> bool:
+        """Whether a commit need not wait for others. Whoever asks again and again has to let the loop go on, too."""
+        if self._has_committed:
+            self._crowd = _CROWDED
+        is_first = not self._waiting and self._handed_over is None
+        return is_first and not self._crowd and not request.is_long and self._took <= _SLOW_SECONDS
+
+    def _begin_turn(self) -> None:
+        self._has_committed = False
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit at the end of this turn; where several were committed together, when as many are there again.
@@ -171,6 +193,7 @@ class Commits:
         size = min(max(size, 1), _GROUP)
         group, self._waiting = self._waiting[:size], self._waiting[size:]
         self._usual = 0 if size == 1 else size
+        self._crowd = max(self._crowd - 1, 0) if size == 1 else _CROWDED
         return group
 
     def _hand_over(self, group: list[Request[Any]]) -> None:

@@ -116,8 +116,9 @@ class LedgerWriter:
         moved: Mapping[Stream, StreamHead],
     ) -> LedgerHead:
         for stream, after in moved.items():
-            ledger = ledger.moved(before.get(stream), after)
-            sealed = msgspec.structs.replace(after, mac=self._mac(after.digest()))
+            head, digest = before.get(stream), after.digest()
+            ledger = ledger.moved_by(None if head is None else head.digest(), digest)
+            sealed = msgspec.structs.replace(after, mac=self._mac(digest))
             connection.execute(_HEAD_REPLACE, msgspec.structs.astuple(sealed))
             connection.known[stream] = sealed
         if moved:

@@ -128,8 +128,9 @@ class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
         check_tenant(self.tenant)
         check("project", self.project)
         check("version", self.version)
-        for role, number in (("execution", self.execution_id), ("run", self.run), ("attempt", self.attempt)):
-            check_number(role, number)
+        check_number("execution", self.execution_id)
+        check_number("run", self.run)
+        check_number("attempt", self.attempt)
         if self.row is not None:
             check_number("row index", self.row)
             check_number("row", self.row + 1)

@@ -273,6 +273,30 @@ class TestWhoCommits:
         assert set(threads) == {here}
         assert statements.count("COMMIT") == 1
 
+    async def test_who_was_alone_for_a_while_does_not_wait_for_the_end_of_the_turn(self, database: Database) -> None:
+        for n in range(40):
+            await database.write(adding(f"n{n}"))
+            await asyncio.sleep(0)
+        turns: list[str] = []
+        asyncio.get_running_loop().call_soon(turns.append, "next turn")
+        await database.write(adding("at once"))
+        assert turns == []
+        with pytest.raises(ValueError, match="mine"):
+            await database.write(lambda _: int("mine"))
+        assert turns == ["next turn"], "whoever asks twice in a turn lets the loop go on"
+
+    async def test_company_after_a_while_alone_is_committed_together_again(self, database: Database) -> None:
+        for n in range(40):
+            await database.write(adding(f"n{n}"))
+            await asyncio.sleep(0)
+        statements: list[str] = []
+        database._writer.set_trace_callback(statements.append)
+        await asyncio.gather(*(database.write(adding(f"first {n}")) for n in range(5)))
+        assert statements.count("COMMIT") == 2
+        await asyncio.gather(*(database.write(adding(f"then {n}")) for n in range(5)))
+        assert statements.count("COMMIT") == 3
+        assert await count(database) == 50
+
     async def test_callers_that_came_together_are_waited_for(self, database: Database) -> None:
         statements: list[str] = []
         database._writer.set_trace_callback(statements.append)

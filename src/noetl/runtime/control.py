@@ -17,7 +17,6 @@ from noetl.ports.leases import Lease, Leases
 from noetl.runtime.driver import Driver, Issued, Origin
 from noetl.runtime.execution import Execution
 from noetl.runtime.worker import Work
-from noetl.tools.authority import Authority
 
 __all__ = ["COMMANDS", "Claim", "ControlPlane", "lease_name", "work_of"]
 
@@ -138,7 +137,7 @@ def work_of(execution: Execution, command_id: int, origin: Origin) -> Work | Non
         catalog_id=execution.control.catalog_id,
         server_url=origin.server_url,
         document=execution.digest,
-        authority=Authority.read(execution.control.authority),
+        authority=execution.authority,
         item=payload.get("item"),
         context=payload.get("context", {}),
         state=pause.get("state"),

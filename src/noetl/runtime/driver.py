@@ -8,7 +8,6 @@ that one of two wins, and the other reloads and decides again.
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
@@ -29,6 +28,7 @@ from noetl.ports.clock import Clock
 from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.execution import Execution, pending_of, suspended_of
 from noetl.runtime.keeping import Keeper, ReportBatch
+from noetl.runtime.lines import Line, Lines
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.requests import Issued, Origin, Request
 from noetl.tools.authority import Authority
@@ -42,23 +42,6 @@ _TRUSTED = 60_000_000
 _GATHER_SECONDS = 0.002
 _DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 """Events after which a worker is wanted for their command."""
-
-
-class _Line:
-    """Where those stand who want to change an execution. It outlives what is kept of the execution in memory."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.inbox: list[tuple[Report, asyncio.Future[bool]]] = []
-        self.wanted = 0
-        self.enough = asyncio.Event()
-
-    async def __aenter__(self) -> None:
-        """Wait for one's turn. Who holds only the lock would let go of the line, and others would form a new one."""
-        await self.lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self.lock.release()
 
 
 class Driver:
@@ -91,7 +74,7 @@ class Driver:
         self._on_unsure = on_unsure
         self._unsure: set[int] = set()
         self._executions: OrderedDict[int, Execution] = OrderedDict()
-        self._lines: weakref.WeakValueDictionary[int, _Line] = weakref.WeakValueDictionary()
+        self._line = Lines().of
         self._documents = Documents(kinds)
         self._stored_at: OrderedDict[str, tuple[PayloadRef, int]] = OrderedDict()
         self._loader = Loader(ledger, keeper, self._documents, origin.tenant_id)
@@ -169,7 +152,7 @@ class Driver:
             line.inbox = [one for one in line.inbox if one[1] is not answer]  # its worker has lost the command
             raise
 
-    async def _gather(self, execution_id: int, line: _Line) -> None:
+    async def _gather(self, execution_id: int, line: Line) -> None:
         """Wait a moment for more reports where more are under way: those of a loop with many iterations in flight."""
         execution = self._executions.get(execution_id)
         loops = execution.control.loops.values() if execution is not None else ()
@@ -181,7 +164,7 @@ class Driver:
             timer.cancel()
         line.wanted = 0
 
-    async def _drain(self, execution_id: int, line: _Line) -> None:
+    async def _drain(self, execution_id: int, line: Line) -> None:
         """Decide everything that waits, and tell each who waits what came of it."""
         waiting, line.inbox = line.inbox, []
         try:
@@ -365,9 +348,6 @@ class Driver:
         self._executions.move_to_end(execution_id)
         return self._executions[execution_id]
 
-    def _line(self, execution_id: int) -> _Line:
-        return self._lines.setdefault(execution_id, _Line())
-
     async def pending(self, execution_id: int) -> list[Issued]:
         """The commands of an execution that somebody should be working on; after a crash, all of them again."""
         return pending_of(await self.latest(execution_id))
@@ -386,7 +366,12 @@ class Driver:
         principal: str | None = None,
     ) -> Sequence[Envelope]:
         who = principal or execution.principal
-        drafts = [await self._draft(execution, fact, who, None if place else key) for place, fact in enumerate(facts)]
+        drafts = [
+            self._drafted(execution, fact, who, None if place else key, fact.payload, fact.payload_ref)
+            if self.keeper.fits(fact)
+            else await self._draft(execution, fact, who, None if place else key)
+            for place, fact in enumerate(facts)
+        ]
         return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
 
     async def _draft(self, execution: Execution, fact: Fact, principal: str, key: str | None) -> Draft:
@@ -394,19 +379,24 @@ class Driver:
         state = execution.control.steps.get(fact.node_name or "")
         if payload is not fact.payload and state is not None and state.result_event == fact.event_id:
             state.result = payload["result"]  # control state keeps what the event keeps
+        return self._drafted(execution, fact, principal, key, payload, ref)
+
+    def _drafted(
+        self, execution: Execution, fact: Fact, who: str, key: str | None, payload: Json, ref: PayloadRef | None
+    ) -> Draft:
         return Draft(
             event_type=fact.event_type,
             tenant_id=self._origin.tenant_id,
             organization_id=self._origin.organization_id,
             project_id=self._origin.project_id,
-            principal=principal,
+            principal=who,
             producer=self._origin.producer,
             execution_id=execution.control.execution_id,
             parent_execution_id=execution.control.parent_execution_id,
             aggregate_type=fact.aggregate_type,
             aggregate_id=fact.aggregate_id,
             command_id=_resolved(fact.command_id),
-            stage_id=_resolved(fact.stage_id),
+            stage_id=None if fact.stage_id is None else _resolved(fact.stage_id),
             node_name=fact.node_name,
             status=fact.status,
             attempt=fact.attempt,

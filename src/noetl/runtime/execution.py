@@ -21,6 +21,7 @@ from noetl.runtime.iterations import Iterations
 from noetl.runtime.requests import Issued
 from noetl.runtime.storage import Storage, storage_of
 from noetl.settings import Place
+from noetl.tools.authority import Authority
 
 __all__ = ["Execution", "pending_of", "suspended_of"]
 
@@ -55,6 +56,11 @@ class Execution:
         """It was cancelled together with all it has called, and will have called."""
         self.sealed: Seal | None = None
         """What its own stream vouches for of its telemetry."""
+
+    @functools.cached_property
+    def authority(self) -> Authority:
+        """What it may use, as it was recorded when it started."""
+        return Authority.read(self.control.authority)
 
     @functools.cached_property
     def home(self) -> Home:

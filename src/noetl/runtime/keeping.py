@@ -36,6 +36,8 @@ __all__ = ["Keeper", "Large", "ReportBatch"]
 _SECOND = 1_000_000
 _DAY_SECONDS = 24 * 3600.0
 _RESULT = ("result",)
+_SMALL = frozenset({"kind", "run", "final", "loop_index", "loop_id", "warnings"})
+"""What a command says of itself that refers to no result and is never large."""
 
 
 class Large(NamedTuple):
@@ -105,11 +107,18 @@ class Keeper:
 
     # --- Facts, once they are decided ---
 
+    def fits(self, fact: Fact) -> bool:
+        """Whether the payload of a fact stands in its event as it is: nothing in it could be stored elsewhere."""
+        payload = fact.payload
+        if not payload:
+            return True
+        if fact.large:
+            return fact.event_type == "command.issued" and payload.keys() <= _SMALL
+        return payload.keys().isdisjoint(VALUES) and fact.event_type not in TERMINAL_TYPES
+
     async def fitting(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
         """The payload as it fits an event, and where the rest of it is."""
         payload, ref = fact.payload, fact.payload_ref
-        if not payload:
-            return payload, ref
         if not payload:
             return payload, ref
         if fact.event_type == "command.issued":

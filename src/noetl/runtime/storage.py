@@ -14,7 +14,7 @@ from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.lazy import LazyMapping, LazySequence, plain
 from noetl.payloads.results import JSON
 from noetl.playbook import templates
-from noetl.playbook.document import Playbook, Select, Step
+from noetl.playbook.document import Output, Playbook, Select, Step
 from noetl.settings import parse_size
 
 __all__ = ["INLINE_BYTES", "About", "Storage", "payload_ref_of", "storage_of", "store_of"]
@@ -95,9 +95,15 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         return cls(size=size, preview=data[:_PREVIEW].decode(errors="ignore"), expires_at=expires_at)
 
 
+_UNSAID, _USUAL = Output(), Storage()
+
+
 def storage_of(playbook: Playbook, step: Step, names: Json) -> Storage:
     """What is said on the step stands over what is said on its last task, whose result it is."""
-    said = step.output.over(step.tasks[-1].output) if step.tasks else step.output
+    task = step.tasks[-1].output if step.tasks else _UNSAID
+    if step.output == task == _UNSAID and not playbook.executor.reference_first:
+        return _USUAL
+    said = step.output.over(task)
     limit = said.inline_max_bytes
     if limit is None:
         limit = 0 if playbook.executor.reference_first else INLINE_BYTES

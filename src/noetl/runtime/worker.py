@@ -24,8 +24,8 @@ from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
 from noetl.ports.clock import Clock
 from noetl.runtime.notices import Listener, heard, notice_of
+from noetl.runtime.reporting import reported
 from noetl.runtime.vault import OpensSessions, Session
-from noetl.runtime.workbook import unmet
 from noetl.settings import parse_duration
 from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.base import Call, Outcome, failed
@@ -84,9 +84,6 @@ PrepareCall = Callable[[Work, RunTask], Awaitable[Json | Outcome]]
 """Looks up what a task calls; the outcome, if it cannot be called."""
 CallPlaybook = Callable[[Work, RunTask, str], Awaitable[Outcome]]
 """Calls a playbook for a row and waits for it. The same effect key gives the same execution again."""
-
-_MOST_MESSAGE = 4096
-_MOST_OUTPUT = 16 * 1024
 
 
 class Worker:
@@ -159,14 +156,13 @@ class Worker:
         except (NoetlError, templates.TemplateError) as problem:
             error = failure("INVALID", f"timeout of step '{work.step.name}': {problem}", kind="schema")
             return Report(command_id=work.command_id, error=error)
+        if limit is None:
+            ended = await self._run_pipeline(work, host, session)
+            return reported(work, ended, None)
         try:
             async with asyncio.timeout(limit) as timeout:
                 ended = await self._run_pipeline(work, host, session)
-                if isinstance(ended, Suspension):
-                    end = timeout.when()
-                    left = None if end is None else max(0.0, end - asyncio.get_running_loop().time())
-                    return msgspec.structs.replace(ended, call={**ended.call, "left": left})
-                return _report(work, ended)
+                return reported(work, ended, timeout.when())
         except TimeoutError:
             error = failure("TIMEOUT", f"step '{work.step.name}' took longer than {limit:g} s", kind="timeout",
                             retryable=True)  # fmt: skip
@@ -456,33 +452,6 @@ def _effect_key(work: Work, asked: RunTask) -> str:
     if work.effects is not None:
         return work.effects.key(work.index, asked.task.name, asked.visit)
     return place_of(work, asked).effect_key()
-
-
-def _report(work: Work, ended: Ended) -> Report:
-    result, error = ended.result, ended.error
-    if error is not None:
-        error = _bounded(error)
-        if not work.step.pipeline:
-            result = error_view(result, error)
-    detail: Json = {"output": _bounded_output(ended.output)}
-    if warnings := [*ended.warnings, *unmet(work.playbook, work.step, ended)]:
-        detail["warnings"] = warnings
-    return Report(command_id=work.command_id, result=result, error=error, set=ended.assigned, detail=detail)
-
-
-def _bounded(error: Json) -> Json:
-    """An error is read by folds, so it stands in the event itself, where there is no room for a novel."""
-    message = str(error.get("message", ""))
-    if len(message) <= _MOST_MESSAGE:
-        return error
-    return {**error, "message": f"{message[:_MOST_MESSAGE]}... ({len(message)} characters)"}
-
-
-def _bounded_output(output: Json) -> Json:
-    """What the tool says about its call, unless that is longer than an event should be: then the essentials."""
-    if len(canonical.encode(output)) <= _MOST_OUTPUT:
-        return output
-    return {"meta": output.get("meta", {})}
 
 
 def time_limit(work: Work, host: Host) -> float | None:

@@ -63,7 +63,7 @@ class Pool:
                 raise
             finally:
                 self._busy.discard(process)
-            if answered.reply.retire or not process.alive:
+            if answered.reply.retire or not process.is_open:
                 self._discard(process)
             else:
                 self._idle.append(process)

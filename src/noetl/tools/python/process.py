@@ -75,6 +75,11 @@ class WorkerProcess:
         return self._open and self._process.poll() is None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it has neither gone nor been ended, as far as anybody has noticed."""
+        return self._open
+
+    @property
     def pid(self) -> int:
         """The process, which leads a group and a session of its own."""
         return self._process.pid

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +186,13 @@ def _implied_data(call: Call) -> Any | UnsetType:
 
 def absolute(directory: Path) -> str:
     """The directory, from the root."""
-    return os.path.abspath(directory)  # noqa: PTH100 - on the way of every call
+    return _from_root(directory) or os.path.abspath(directory)  # noqa: PTH100 - on the way of every call
+
+
+@lru_cache(maxsize=64)
+def _from_root(directory: Path) -> str | None:
+    """The same of one that says where it begins, and so stays where it is; None for any other."""
+    return os.path.normpath(directory) if directory.is_absolute() else None
 
 
 def _default_workers() -> int:

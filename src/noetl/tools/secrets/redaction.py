@@ -47,6 +47,11 @@ class Redactor:
         elif isinstance(value, str | int | float) and not isinstance(value, bool):
             self._learn(label, str(value), secret)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing yet that it would take out of a value."""
+        return not self._needles
+
     def text(self, text: str) -> str:
         """A text with each secret in it as `***`."""
         while (masked := _masked(text, self._found_in(text))) != text:

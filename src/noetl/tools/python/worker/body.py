@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import sys
+from _thread import allocate_lock
 from collections.abc import Collection, Iterable, Iterator
 from keyword import iskeyword
-from threading import Lock
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ class Ending:
 
 
 _cache: dict[tuple[str, tuple[str, ...]], Body] = {}
-_guard = Lock()  # of a process that runs code in several threads
+_guard = allocate_lock()  # of a process that runs code in several threads
 
 
 def compile_body(source: str, inputs: tuple[str, ...], offered: Collection[str]) -> Body:

@@ -6,6 +6,7 @@ delivered again, and whatever the first worker says afterwards is refused.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -78,6 +79,7 @@ class ControlPlane:
         await self._own(claim)
         report = msgspec.structs.replace(report, stage=claim.stage)
         taken = await self._driver.report(claim.issued.execution_id, report)
+        await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
         await self._let_go(claim)
         return taken
 

@@ -128,7 +128,10 @@ class Runner:
         """Take up an execution again: whatever is in flight, and not at work here, is delivered once more."""
         self._faults.pop(execution_id, None)
         await self._telemetry.take_up(execution_id)
-        self._recover(await self.driver.latest(execution_id))
+        execution = await self.driver.latest(execution_id)
+        if execution.control.ended is not None:
+            self._say_ended(execution_id)  # by another process, perhaps a moment ago
+        self._recover(execution)
 
     async def wait(self, execution_id: int) -> Finished:
         """How it ended, once it has. Raises what has kept this runner from going on."""

@@ -28,6 +28,7 @@ from noetl.runtime.driver import Driver, Issued, Request
 from noetl.runtime.embedded import runner as running
 from noetl.runtime.execution import Execution
 from noetl.runtime.keeping import Keeper
+from noetl.runtime.lines import Line
 from noetl.runtime.loading import Loader
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
@@ -332,8 +333,8 @@ def _unlocked(patch: pytest.MonkeyPatch) -> None:
     async def leave(*_: object) -> None:
         """Nobody waits."""
 
-    patch.setattr(driving._Line, "__aenter__", enter)
-    patch.setattr(driving._Line, "__aexit__", leave)
+    patch.setattr(Line, "__aenter__", enter)
+    patch.setattr(Line, "__aexit__", leave)
 
 
 def _spoiled_state_kept(patch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     auth: Auth = "none"
     """Who may call: `none` for anybody on this machine, `token` for callers with a token."""
     workers: int | None = None
-    """How many commands run at once; by default twice the cores, at least 4."""
+    """How many commands run at once; by default twice the cores, at least 4. With 0 `noetl worker` runs them all."""
+    lease: Seconds = Seconds(120.0)
+    """How long a command stays with a worker that is not heard of."""
     drain: Seconds = Seconds(30.0)
     """How long what is running may go on after the server was asked to stop."""
     start: Seconds = Seconds(30.0)

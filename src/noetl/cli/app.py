@@ -53,6 +53,7 @@ _COMMANDS = {
     "db": ("db", "Prepare the Postgres database that a ledger is kept in."),
     "server": ("server", "Start, stop and look at the server of this home."),
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
+    "worker": ("worker", "Run commands for a server, without a database."),
     "spark": ("spark", "Keep a Spark session warm between runs."),
     "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),

@@ -6,13 +6,15 @@ from typing import Literal, Protocol
 
 import msgspec
 
-__all__ = ["ROLES", "Access", "Action", "Caller", "Role"]
+__all__ = ["ROLES", "WORKER", "Access", "Action", "Caller", "Role"]
 
-Role = Literal["reader", "operator", "admin"]
-Action = Literal["read", "execute", "register", "admin"]
+Role = Literal["reader", "operator", "admin", "worker"]
+Action = Literal["read", "execute", "register", "admin", "work"]
 
 ROLES: tuple[Role, ...] = ("reader", "operator", "admin")
 """From the least to the most; each may do what the ones before it may."""
+WORKER: Role = "worker"
+"""Beside these: whoever has it may run commands of every tenant, and do nothing else; nobody else may."""
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

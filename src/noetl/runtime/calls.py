@@ -26,7 +26,7 @@ from noetl.settings import parse_duration
 from noetl.tools.base import Outcome, failed, ok
 from noetl.tools.registry import KindUnavailable
 
-__all__ = ["Calls", "Finished", "find_document", "finished"]
+__all__ = ["Calls", "Finished", "Found", "find_document", "finished", "prepare_call"]
 
 MOST_NESTED = 32
 _CALL_TIMEOUT = 300.0
@@ -48,6 +48,33 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self) -> Any:
         """The result as JSON, for people and scripts; of a long table its beginning, and where it is."""
         return shown(self.result, self.reference)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A playbook of the catalog: exactly this one is called, whatever is registered meanwhile."""
+
+    path: str
+    version: int
+
+
+async def prepare_call(work: Work, asked: RunTask, find: Callable[[str, Any], Awaitable[Found]]) -> Json | Outcome:
+    """What is to be called, looked up by its path and version; or the outcome of a call that cannot be made."""
+    if work.depth >= MOST_NESTED:
+        return failed("unknown", "CALL_DEPTH", f"calls nest more than {MOST_NESTED} deep")
+    try:
+        limit = _limit(asked)
+        entry = await find(str(asked.fields.get("path", "")), asked.fields.get("version"))
+    except NotFound as error:
+        return failed("not_found", "PLAYBOOK_NOT_FOUND", str(error))
+    except InvalidInput as error:
+        return failed("schema", "INVALID", str(error))
+    return {
+        "path": entry.path,
+        "version": entry.version,
+        "input": asked.input,
+        "return_step": asked.fields.get("return_step"),
+        "seconds": limit,
+    }
 
 
 class Calls:
@@ -82,23 +109,12 @@ class Calls:
 
     async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
         """What is to be called, or the outcome of a call that cannot be made."""
-        if work.depth >= MOST_NESTED:
-            return failed("unknown", "CALL_DEPTH", f"calls nest more than {MOST_NESTED} deep")
-        path = str(asked.fields.get("path", ""))
-        try:
-            limit = _limit(asked)
-            entry = await find_document(self._catalog, self._tenant_id, path, asked.fields.get("version"))
-        except NotFound as error:
-            return failed("not_found", "PLAYBOOK_NOT_FOUND", str(error))
-        except InvalidInput as error:
-            return failed("schema", "INVALID", str(error))
-        return {
-            "path": entry.path,
-            "version": entry.version,
-            "input": asked.input,
-            "return_step": asked.fields.get("return_step"),
-            "seconds": limit,
-        }
+
+        async def find(path: str, version: Any) -> Found:
+            entry = await find_document(self._catalog, self._tenant_id, path, version)
+            return Found(path=entry.path, version=entry.version)
+
+        return await prepare_call(work, asked, find)
 
     async def run(self, work: Work, asked: RunTask, key: str) -> Outcome:
         """Call a playbook for a row of a data stage, and wait for its end. The same key finds the same execution."""

@@ -19,20 +19,25 @@ from noetl.runtime.driver import Driver, Issued, Origin
 from noetl.runtime.execution import Execution
 from noetl.runtime.worker import Work
 
-__all__ = ["COMMANDS", "Claim", "ControlPlane", "lease_name", "work_of"]
+__all__ = ["COMMANDS", "Claim", "ControlPlane", "Held", "lease_name", "work_of"]
 
 COMMANDS = "command/"
 LEASE_SECONDS = 120.0
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """A command in the hands of a worker."""
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """That a command is in the hands of a worker, as both sides know it."""
 
     issued: Issued
-    work: Work
     lease: Lease
     stage: int = 0
     """How far it has come; once it has come further, in whosever hands, this claim is worth nothing."""
+
+
+class Claim(Held, frozen=True, kw_only=True):
+    """A command in the hands of a worker, with all that it needs for it."""
+
+    work: Work
     ended: bool = False
     """Its execution was over before it was begun: there is nothing to do but to say so."""
 
@@ -40,16 +45,28 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 class ControlPlane:
     """Hands out commands of one driver."""
 
-    def __init__(self, driver: Driver, leases: Leases, origin: Origin, *, alone: bool = False) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        leases: Leases,
+        origin: Origin,
+        *,
+        alone: bool = False,
+        prefix: str = COMMANDS,
+        seconds: float = LEASE_SECONDS,
+    ) -> None:
+        """`prefix` is what the names of its leases begin with, `seconds` how long one lasts that is not renewed."""
         self._driver = driver
         self._leases = leases
         self._origin = origin
+        self._prefix = prefix
+        self.seconds = seconds
         self._alone = alone
         """True where no other process works on these executions: what is at hand of them is what the log has."""
 
     async def claim(self, issued: Issued, worker_id: str) -> Claim | None:
         """The command, or None if somebody else has it or nobody wants it any more."""
-        lease = await self._leases.take(lease_name(issued), worker_id, seconds=LEASE_SECONDS)
+        lease = await self._leases.take(self.name_of(issued), worker_id, seconds=self.seconds)
         if lease is None:
             return None
         execution = await self._state(issued.execution_id)
@@ -70,22 +87,34 @@ class ControlPlane:
             return await self._driver.keeper.result_of(execution, step)
         return await self._driver.keeper.whole(reference)  # of a run before the last one
 
-    async def renew(self, claim: Claim) -> Lease:
-        """Keep the command for longer. Raises LeaseLost."""
-        return await self._leases.renew(claim.lease, seconds=LEASE_SECONDS)
+    def name_of(self, issued: Issued) -> str:
+        """What the lease of a command is called here."""
+        return lease_name(issued, self._prefix)
 
-    async def report(self, claim: Claim, report: Report) -> bool:
+    async def is_held(self, issued: Issued) -> bool:
+        """Whether some worker has the command."""
+        return await self._leases.holder(self.name_of(issued)) is not None
+
+    async def renew(self, claim: Held) -> Lease:
+        """Keep the command for longer. Raises LeaseLost."""
+        return await self._leases.renew(claim.lease, seconds=self.seconds)
+
+    async def release(self, claim: Held) -> None:
+        """Leave the command to somebody else, who need not wait for the lease to lapse."""
+        await self._let_go(claim)
+
+    async def report(self, claim: Held, report: Report) -> bool:
         """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
-        await self._own(claim)
+        await self.check(claim)
         report = msgspec.structs.replace(report, stage=claim.stage)
         taken = await self._driver.report(claim.issued.execution_id, report)
         await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
         await self._let_go(claim)
         return taken
 
-    async def suspend(self, claim: Claim, wait: Suspension) -> int | None:
+    async def suspend(self, claim: Held, wait: Suspension) -> int | None:
         """The command waits for the execution whose id is returned; None if it is not awaited any more."""
-        await self._own(claim)
+        await self.check(claim)
         wait = msgspec.structs.replace(wait, stage=claim.stage)
         child = await self._driver.suspend(claim.issued.execution_id, wait)
         await self._let_go(claim)
@@ -97,21 +126,22 @@ class ControlPlane:
             return await self._driver.execution(execution_id)
         return await self._driver.latest(execution_id)
 
-    async def _own(self, claim: Claim) -> None:
+    async def check(self, claim: Held) -> None:
+        """Raise LeaseLost unless the command is still in the hands that the claim speaks of."""
         held = await self._leases.holder(claim.lease.name)
-        if held is None or held.token != claim.lease.token:
+        if held is None or held.token != claim.lease.token or held.owner != claim.lease.owner:
             raise LeaseLost(f"command {claim.issued.command_id} was given to somebody else", hint="drop the work")
 
-    async def _let_go(self, claim: Claim) -> None:
+    async def _let_go(self, claim: Held) -> None:
         try:
             await self._leases.release(claim.lease)
         except LeaseLost:
             return  # it lapsed while the report was written, which counts all the same
 
 
-def lease_name(issued: Issued) -> str:
+def lease_name(issued: Issued, prefix: str = COMMANDS) -> str:
     """What the lease of a command is called."""
-    return f"{COMMANDS}{issued.execution_id}/{issued.command_id}"
+    return f"{prefix}{issued.execution_id}/{issued.command_id}"
 
 
 def work_of(execution: Execution, command_id: int, origin: Origin) -> Work | None:

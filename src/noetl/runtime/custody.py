@@ -23,7 +23,7 @@ from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import category_of
 from noetl.kernel.tail import Stream
 from noetl.kernel.time import format_time
-from noetl.ports.access import ROLES, Caller
+from noetl.ports.access import ROLES, WORKER, Caller
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credential, CredentialInfo, Credentials, Rotation
 from noetl.ports.ledger import Ledger
@@ -41,6 +41,7 @@ _MOST_NAME = 128
 _MOST_CONFLICTS = 20
 _PAGE = 500
 _SYSTEM = "system"
+_GRANTED = (*ROLES, WORKER)
 
 
 class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +112,7 @@ class Custody:
             tenant_id=check("tenant", caller.tenant_id),
             organization_id=check("organization", caller.organization_id),
             name=name,
-            roles=tuple(role for role in ROLES if role in roles),
+            roles=tuple(role for role in _GRANTED if role in roles),
             created_at=format_time(now),
             expires_at=None if seconds is None else format_time(now + int(seconds * 1e6)),
         )
@@ -274,8 +275,8 @@ def _check_token(name: str, roles: Sequence[str]) -> None:
         raise InvalidInput(
             "a token needs a name", hint=f"up to {_MOST_NAME} printable characters that say who uses it, such as ci"
         )
-    unknown = [role for role in roles if role not in ROLES]
+    unknown = [role for role in roles if role not in _GRANTED]
     if unknown or not roles:
         raise InvalidInput(
-            f"'{unknown[0]}' is not a role" if unknown else "a token needs a role", hint=f"roles: {', '.join(ROLES)}"
+            f"'{unknown[0]}' is not a role" if unknown else "a token needs a role", hint=f"roles: {', '.join(_GRANTED)}"
         )

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from noetl.engine.context import names_used, paths_used
+from noetl.engine.outcome import failure
 from noetl.engine.reads import reads_more
 from noetl.kernel.event import Json
 from noetl.runtime.worker import Work
 
-__all__ = ["Fetch", "with_results"]
+__all__ = ["Fetch", "missing", "with_results"]
 
 Fetch = Callable[[int, str, Json], Awaitable[Any]]
 """The whole result of a step, by the reference to it."""
@@ -39,3 +40,8 @@ async def with_results(work: Work, fetch: Fetch) -> Work:
         known = whole[step]["whole"] if step in whole else await fetch(work.execution_id, step, sender["reference"])
         found["sender"] = {**sender, "whole": known}
     return msgspec.structs.replace(work, context=found)
+
+
+def missing(problem: Exception) -> Json:
+    """The error of a command that refers to what cannot be had."""
+    return failure("REFERENCE_NOT_AVAILABLE", str(problem), kind="missing_reference", retryable=True)

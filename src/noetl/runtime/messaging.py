@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from noetl.ports.kv import Kv
 from noetl.ports.queue import CommandQueue
 from noetl.runtime.home import Home
 from noetl.runtime.marks import Marks
+from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.publishing import Publisher
 from noetl.runtime.wiring import Embedded, open_embedded
@@ -24,7 +23,7 @@ from noetl.settings import Settings
 if TYPE_CHECKING:
     from noetl.adapters.nats.streams import Topology
 
-__all__ = ["Messaging", "open_messaging", "open_publisher", "process_name"]
+__all__ = ["Messaging", "open_messaging", "open_publisher"]
 
 
 class Messaging(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +97,3 @@ async def open_publisher(
                 batch=batch,
             ),
         )
-
-
-def process_name(role: str) -> str:
-    """What this process is called where others see it."""
-    return f"{role}@{socket.gethostname()}/{os.getpid()}"

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING
 from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import failure
 from noetl.errors import Corruption, LeaseLost, NotFound
-from noetl.kernel.event import Json
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.runtime.control import Claim, ControlPlane
 from noetl.runtime.driver import Issued
-from noetl.runtime.inputs import with_results
+from noetl.runtime.inputs import Fetch, missing, with_results
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.worker import Worker
 
 if TYPE_CHECKING:
     from noetl.runtime.stages.stages import Stages
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "carry_out", "outcome_of"]
 
 BEAT_SECONDS = 30.0
 
@@ -45,9 +44,11 @@ class Pool:
         on_done: Callable[[int, bool], Awaitable[None]],
         on_fault: OnFault,
         stages: Callable[[], Stages] | None = None,
+        beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         """`stages` gives what keeps data stages, when there is one; without it there are none."""
         self._stages = stages
+        self._beat_seconds = beat_seconds
         self._control = control
         self._worker = worker
         self._telemetry = telemetry
@@ -156,7 +157,7 @@ class Pool:
 
     async def _beat_forever(self) -> None:
         while True:
-            await self._clock.sleep(BEAT_SECONDS)
+            await self._clock.sleep(self._beat_seconds)
             try:
                 await self.beat()
             except Exception as error:  # a ledger that cannot be written to: the next report will fail as well
@@ -213,7 +214,7 @@ class Pool:
 
     async def _report(self, claim: Claim, said: Report | Suspension) -> None:
         issued = claim.issued
-        metrics.count("noetl_commands_total", issued.kind, _outcome(said))
+        metrics.count("noetl_commands_total", issued.kind, outcome_of(said))
         if isinstance(said, Suspension):
             taken = await self._control.suspend(claim, said) is not None
         else:
@@ -223,14 +224,7 @@ class Pool:
     async def _said(self, claim: Claim) -> Report | Suspension:
         if claim.work.stage is not None and self._stages is not None:
             return await self._stage(claim, self._stages())
-        if claim.ended:
-            error = failure("CANCELLED", "the execution had ended before this was begun")
-            return Report(command_id=claim.issued.command_id, error=error)
-        try:
-            work = await with_results(claim.work, self._control.result)
-        except (NotFound, Corruption) as problem:
-            return Report(command_id=claim.issued.command_id, error=_missing(problem))
-        return await self._worker.run(work, lambda: format_time(self._clock.now()))
+        return await carry_out(claim, self._control.result, self._worker, self._clock)
 
     async def _stage(self, claim: Claim, stages: Stages) -> Report:
         """What came of a data stage. Also one that cannot be run has to be closed by whoever keeps it."""
@@ -239,15 +233,24 @@ class Pool:
         try:
             work = await with_results(claim.work, self._control.result)
         except (NotFound, Corruption) as problem:
-            return await stages.run(claim.work, refusal=_missing(problem))
+            return await stages.run(claim.work, refusal=missing(problem))
         return await stages.run(work)
 
 
-def _missing(problem: Exception) -> Json:
-    return failure("REFERENCE_NOT_AVAILABLE", str(problem), kind="missing_reference", retryable=True)
+async def carry_out(claim: Claim, fetch: Fetch, worker: Worker, clock: Clock) -> Report | Suspension:
+    """What came of a command that is no data stage; `fetch` gives the results it needs, wherever they are."""
+    if claim.ended:
+        error = failure("CANCELLED", "the execution had ended before this was begun")
+        return Report(command_id=claim.issued.command_id, error=error)
+    try:
+        work = await with_results(claim.work, fetch)
+    except (NotFound, Corruption) as problem:
+        return Report(command_id=claim.issued.command_id, error=missing(problem))
+    return await worker.run(work, lambda: format_time(clock.now()))
 
 
-def _outcome(said: Report | Suspension) -> str:
+def outcome_of(said: Report | Suspension) -> str:
+    """How it is counted."""
     if isinstance(said, Suspension):
         return "suspended"
     return "ok" if said.error is None else "error"

@@ -20,11 +20,12 @@ from noetl.ports.outbox import Outbox, OutboxRow
 from noetl.ports.queue import CommandQueue, QueuedCommand
 from noetl.runtime.marks import Marks
 from noetl.runtime.refill import Refilled, may_have_lost, refill
+from noetl.runtime.requests import KEPT_BY_SERVER
 
 __all__ = ["SHARED_POOL", "Publisher", "Totals", "command_of"]
 
 SHARED_POOL = "shared"
-_ASKED = frozenset({"command.issued", "command.resumed"})
+_ASKED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 _LOOK_SECONDS = 0.02
 _log = logging.getLogger("noetl.outbox")
 
@@ -201,7 +202,9 @@ def command_of(event: Envelope) -> QueuedCommand | None:
     """The command that an event asks a worker for, or None."""
     if event.event_type not in _ASKED or event.execution_id is None:
         return None
-    pool = event.payload.get("pool")
+    pool, kind = event.payload.get("pool"), str(event.payload.get("kind", ""))
+    if kind in KEPT_BY_SERVER and not pool:
+        return None
     return QueuedCommand(
         pool=pool if isinstance(pool, str) and pool else SHARED_POOL,
         tenant_id=event.tenant_id,
@@ -210,5 +213,5 @@ def command_of(event: Envelope) -> QueuedCommand | None:
         command_id=event.command_id or event.event_id,
         event_id=event.event_id,
         step=event.node_name or "",
-        kind=str(event.payload.get("kind", "")),
+        kind=kind,
     )

@@ -28,7 +28,13 @@ class Reaper:
         telemetry: Telemetry,
         clock: Clock,
         on_fault: Callable[[Exception, int | None], None],
+        *,
+        prefix: str = COMMANDS,
+        seconds: float = REAP_SECONDS,
     ) -> None:
+        """`prefix` is what the names of the driver's leases begin with; it looks at them every so many seconds."""
+        self._prefix = prefix
+        self._seconds = seconds
         self._driver = driver
         self._leases = leases
         self._telemetry = telemetry
@@ -40,9 +46,9 @@ class Reaper:
     async def reap(self) -> int:
         """Give up what has lapsed; how many commands that were. The driver hands them out again."""
         found = 0
-        self._owed += await self._leases.expire(COMMANDS)
+        self._owed += await self._leases.expire(self._prefix)
         while self._owed:
-            execution_id, command_id = self._owed[0].name.removeprefix(COMMANDS).split("/")
+            execution_id, command_id = self._owed[0].name.removeprefix(self._prefix).split("/")
             with contextlib.suppress(NotFound):  # its execution was deleted meanwhile
                 found += await self._driver.abandon(int(execution_id), int(command_id), self._owed[0].owner)
             del self._owed[0]
@@ -52,7 +58,7 @@ class Reaper:
         """Reap until cancelled."""
         rounds = 0
         while True:
-            await self._clock.sleep(REAP_SECONDS)
+            await self._clock.sleep(self._seconds)
             rounds += 1
             try:
                 await self.reap()

@@ -7,7 +7,10 @@ import msgspec
 from noetl.engine.fork import Fork
 from noetl.kernel.event import Json
 
-__all__ = ["Issued", "Origin", "Request"]
+__all__ = ["KEPT_BY_SERVER", "Issued", "Origin", "Request"]
+
+KEPT_BY_SERVER = frozenset({"stage", "spark", "transfer"})
+"""Kinds of commands that stay where events are written and payloads are kept, also where workers run all others."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

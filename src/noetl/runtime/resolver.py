@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from noetl.payloads.resolver import Caller, Entry, Resolver, Scheme, TooLarge, Written, cannot
 from noetl.settings import Settings
 
-if TYPE_CHECKING:
-    from noetl.runtime.addresses import Addresses
-
-__all__ = ["resolver_of"]
+__all__ = ["KeepsBytes", "resolver_of"]
 
 _BUCKETS = ("s3", "gs", "gcs", "az", "azure", "abfs", "abfss")
 
 
-def resolver_of(settings: Settings, addresses: Callable[[], Addresses] | None = None) -> Resolver:
+class KeepsBytes(Protocol):
+    """Whoever knows what is behind `noetl://` addresses."""
+
+    async def read(self, uri: str) -> Any:
+        """Bytes, or the value of a result. Raises NotFound, AccessRefused, BadField."""
+        ...
+
+    async def store(self, uri: str, data: bytes) -> str:
+        """Keep bytes; the address that has them."""
+        ...
+
+
+def resolver_of(settings: Settings, addresses: Callable[[], KeepsBytes] | None = None) -> Resolver:
     """Everything that can be addressed here; without `addresses` what others keep, not what we do.
 
     Nothing is imported or opened before the first address that needs it.
@@ -62,7 +71,7 @@ def _kept_at(settings: Settings) -> list[tuple[str, dict[str, str]]]:
 class _Kept:
     """`noetl://` addresses: what this installation keeps for the tenant."""
 
-    def __init__(self, addresses: Addresses) -> None:
+    def __init__(self, addresses: KeepsBytes) -> None:
         self._addresses = addresses
 
     async def read(self, uri: str, caller: Caller, *, limit: int) -> Any:

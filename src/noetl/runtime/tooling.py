@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from noetl.tools.base import Tool
     from noetl.tools.http.tokens import TokenClient
 
-__all__ = ["FEATURES", "Tooling", "env_of", "python_options", "registry_of", "registry_with", "tooling_of"]
+__all__ = [
+    "FEATURES",
+    "Tooling",
+    "addresses_of",
+    "env_of",
+    "python_options",
+    "registry_of",
+    "registry_with",
+    "token_client",
+    "tooling_of",
+]
 
 FEATURES = frozenset({"credentials", "keychain", "loops", "pipelines", "playbooks", "references", "replay", "resume"})
 """What `executor.requires.features` may name without a warning."""
@@ -145,7 +155,7 @@ def tooling_of(
         embedded.clock,
         origin.tenant_id,
         variables,
-        lambda: _token_client(settings),
+        lambda: token_client(settings),
     )
     registry = registry or registry_of(embedded, origin, scratch)
     return Tooling(registry, vault, env_of(settings, variables), directory, settings.payloads)
@@ -153,7 +163,7 @@ def tooling_of(
 
 def registry_of(embedded: Embedded, origin: Origin, scratch: Path) -> Registry:
     """The tools of this installation; each is made when a task first asks for it."""
-    resolver = resolver_of(embedded.settings, lambda: _addresses(embedded, origin))
+    resolver = resolver_of(embedded.settings, lambda: addresses_of(embedded, origin))
 
     def http() -> Tool:
         found = registry.find("http")
@@ -222,7 +232,8 @@ def _http_options(tools: Tools) -> Json:
     return {"limits": limits, "allow_link_local": tools.http_link_local}
 
 
-def _token_client(settings: Settings) -> TokenClient:
+def token_client(settings: Settings) -> TokenClient:
+    """What asks token endpoints."""
     from noetl.tools.http.tokens import TokenClient
 
     return TokenClient(allow_link_local=settings.tools.http_link_local)
@@ -239,7 +250,8 @@ def env_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in settings.env.allow if name in environ}
 
 
-def _addresses(embedded: Embedded, origin: Origin) -> Addresses:
+def addresses_of(embedded: Embedded, origin: Origin) -> Addresses:
+    """What is kept under `noetl://` addresses, for tasks of a tenant."""
     from noetl.runtime.addresses import Addresses
     from noetl.runtime.loading import Documents, Loader
     from noetl.tools.registry import UserKinds

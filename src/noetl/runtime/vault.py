@@ -15,7 +15,7 @@ from noetl.kernel.event import Json
 from noetl.playbook.document import Playbook, Step
 from noetl.playbook.mentions import mentions
 from noetl.ports.clock import Clock
-from noetl.ports.credentials import Credential, Credentials
+from noetl.ports.credentials import Credential
 from noetl.tools.authority import EVERYTHING, Authority
 from noetl.tools.secrets.auth import resolve_auth
 from noetl.tools.secrets.cache import KeychainCache, Situation
@@ -29,7 +29,7 @@ from noetl.tools.secrets.tokens import Tokens, tokens_asked
 if TYPE_CHECKING:
     from noetl.tools.http.tokens import TokenClient
 
-__all__ = ["OpensSessions", "Session", "Vault", "Wanted", "wanted_by"]
+__all__ = ["OpensSessions", "ResolvesCredentials", "Session", "Vault", "Wanted", "wanted_by"]
 
 _KEPT = 4096
 _ANY = re.compile(rb"keychain|token|encrypt_secret")
@@ -100,6 +100,18 @@ class Wanted(msgspec.Struct, frozen=True):
 _NOTHING = Wanted(frozenset(), frozenset(), encrypts=False)
 
 
+class ResolvesCredentials(Protocol):
+    """What a vault needs of the wallet, which may be far away."""
+
+    async def resolve(self, tenant_id: str, name: str) -> Credential:
+        """The credential with its values. Raises NotFound, InvalidInput, Forbidden."""
+        ...
+
+    async def encrypter(self) -> Callable[[str], str]:
+        """A function that seals a text under the current key. Raises Unavailable where the key is not to be had."""
+        ...
+
+
 class OpensSessions(Protocol):
     """Whoever opens sessions for commands: the vault itself, or one that asks it from far away."""
 
@@ -124,7 +136,7 @@ class Vault:
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: ResolvesCredentials,
         clock: Clock,
         tenant_id: str,
         environ: Mapping[str, str] | None = None,

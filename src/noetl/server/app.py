@@ -27,6 +27,7 @@ from noetl.server import (
     stages,
     streams,
     values,
+    work,
 )
 from noetl.server.auth import Admit, Guard, identify
 from noetl.server.context import as_local_user
@@ -37,7 +38,7 @@ from noetl.settings import Settings
 __all__ = ["build_app"]
 
 MOST_BODY = 16 * 1024 * 1024
-_STREAMED = ("/api/events/batch",)
+_STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
     keychain.router, metrics.router,
@@ -74,7 +75,7 @@ def build_app(
     problems.install(app)
     # The busiest route stands first and has nothing for FastAPI to solve; its twin below is what OpenAPI describes.
     app.router.routes.insert(0, Route("/api/execute", executions.execute, methods=["POST"]))
-    app.router.routes.extend(stages.routes())
+    app.router.routes.extend([*stages.routes(), *work.routes()])
     for router in _ROUTERS:
         app.include_router(router)
     # The last one added is the first to see a request.

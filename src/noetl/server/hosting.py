@@ -55,7 +55,13 @@ async def host_home(
         opened.callback(metrics.uninstall)
         embedded = await opened.enter_async_context(open_embedded(home, settings, create=True))
         await custody_of(embedded, settings).settle(local_caller(settings))
-        place = Workplace(home=home.path, directory=Path.cwd(), slots=server.workers or _slots(), server_url=record.url)
+        place = Workplace(
+            home=home.path,
+            directory=Path.cwd(),
+            slots=server.workers or _slots(),
+            server_url=record.url,
+            lease_seconds=server.lease if server.workers == 0 else None,
+        )
         services = await opened.enter_async_context(open_services(embedded, settings, place))
         by_token = server.auth == "token"
         app = build_app(

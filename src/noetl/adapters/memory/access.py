@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from noetl.errors import Forbidden
-from noetl.ports.access import ROLES, Action, Caller, Role
+from noetl.ports.access import ROLES, WORKER, Action, Caller, Role
 
 __all__ = ["AllowAll", "RoleAccess"]
 
-_NEEDED: dict[Action, Role] = {"read": "reader", "execute": "operator", "register": "operator", "admin": "admin"}
+_NEEDED: dict[Action, Role] = {"read": "reader", "execute": "operator", "register": "operator", "admin": "admin",
+                            "work": WORKER}  # fmt: skip
 
 
 class AllowAll:
@@ -23,8 +24,9 @@ class RoleAccess:
     async def check(self, caller: Caller, action: Action, resource: str) -> None:
         """Raise Forbidden naming the role that is missing."""
         needed = _NEEDED[action]
-        if caller.roles.isdisjoint(ROLES[ROLES.index(needed) :]):
-            has = ", ".join(role for role in ROLES if role in caller.roles) or "none"
+        enough = (needed,) if needed == WORKER else ROLES[ROLES.index(needed) :]
+        if caller.roles.isdisjoint(enough):
+            has = ", ".join(role for role in (*ROLES, WORKER) if role in caller.roles) or "none"
             raise Forbidden(
                 f"{resource}: this needs the role {needed}; {caller.principal} has {has}",
                 hint=f"use a token made with noetl token create --role {needed}",

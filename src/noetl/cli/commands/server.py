@@ -41,7 +41,8 @@ def command() -> None:
     "--port", type=click.IntRange(0, _MOST_PORT), metavar="N", help="Which port; 0 for any that is free  [server.port]"
 )
 @click.option("--auth", type=click.Choice(["none", "token"]), help="Who may call  [server.auth]")
-@click.option("--workers", type=click.IntRange(1, 1000), metavar="N", help="Commands at once  [server.workers]")
+@click.option("--workers", type=click.IntRange(0, 1000), metavar="N",
+              help="Commands at once; with 0 they are left to noetl worker  [server.workers]")  # fmt: skip
 @click.option("--detach", is_flag=True, help="Start it in the background, and return once it answers.")
 @click.option("--background", is_flag=True, hidden=True, help="Log to the file only.")
 @common

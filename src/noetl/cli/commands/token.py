@@ -27,7 +27,7 @@ def command() -> None:
     "--role",
     "roles",
     multiple=True,
-    type=click.Choice(["reader", "operator", "admin"]),
+    type=click.Choice(["reader", "operator", "admin", "worker"]),
     default=("reader",),
     show_default=True,
     help="What it may do; may be repeated.",
@@ -49,7 +49,8 @@ def create(
     """Make a token and show it, once: only its digest is kept.
 
     A reader may look at everything of the tenant but the values of credentials, an operator may also register and run
-    playbooks, an admin may do everything.
+    playbooks, an admin may do everything. A worker may run commands of every tenant of this installation, with the
+    credentials they name, and nothing else: give it to noetl worker only.
     """
     return run_async(_create(name, roles, organization, _seconds(expires), home, tenant, as_json))
 

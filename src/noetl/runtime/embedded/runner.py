@@ -22,12 +22,14 @@ from noetl.observe import metrics
 from noetl.ports.leases import Leases
 from noetl.runtime.calls import Calls, Finished, find_document, finished
 from noetl.runtime.clock import MonotonicClock
-from noetl.runtime.control import ControlPlane
+from noetl.runtime.control import COMMANDS, ControlPlane
 from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
 from noetl.runtime.execution import Execution
 from noetl.runtime.notices import Listener
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
+from noetl.runtime.remote.terms import Afar
+from noetl.runtime.requests import KEPT_BY_SERVER
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
@@ -62,7 +64,10 @@ class Runner:
         on_events: Callable[[Sequence[Envelope]], None],
         leases: Leases | None = None,
         on_notice: Listener | None = None,
+        afar: Afar | None = None,
     ) -> None:
+        """`afar` says how workers of other processes have its commands; without it they are run here."""
+        self._afar = afar
         self._embedded = embedded
         self._origin = origin
         self._ids = Snowflake(secrets.randbelow(MAX_NODE + 1))
@@ -86,21 +91,28 @@ class Runner:
             tooling.env,
             self._recover,
         )
-        self._telemetry = Telemetry(embedded.ledger, origin.tenant_id, self.driver)
+        self.telemetry = Telemetry(embedded.ledger, origin.tenant_id, self.driver)
         self._calls = Calls(
             self.driver, embedded.catalog, embedded.clock, origin.tenant_id,
-            take_up=self.resume, wait=self.wait, cancel=self.cancel, on_done=self._done,
+            take_up=self.resume, wait=self.wait, cancel=self.cancel, on_done=self.done,
         )  # fmt: skip
         self._worker = Worker(
             tooling.registry, embedded.clock, self._calls.prepare, directory, scratch, tooling.vault, tooling.env,
             on_notice, _effects_of(embedded), self._calls.run,
         )  # fmt: skip
+        terms = afar or Afar(prefix=COMMANDS, owner=_WORKER)
+        self.control = ControlPlane(
+            self.driver, leases, origin, alone=alone, prefix=terms.prefix, seconds=terms.lease_seconds
+        )
         self.pool = Pool(
-            ControlPlane(self.driver, leases, origin, alone=alone), self._worker, self._telemetry,
-            embedded.clock, _WORKER,
-            on_done=self._done, on_fault=self._fail, stages=lambda: self.stages,
+            self.control, self._worker, self.telemetry, embedded.clock, terms.owner,
+            on_done=self.done, on_fault=self._fail, stages=lambda: self.stages,
+            beat_seconds=terms.beat_seconds,
         )  # fmt: skip
-        self._reaper = Reaper(self.driver, leases, self._telemetry, embedded.clock, self._fail)
+        self._reaper = Reaper(
+            self.driver, leases, self.telemetry, embedded.clock, self._fail,
+            prefix=terms.prefix, seconds=terms.reap_seconds,
+        )  # fmt: skip
 
     @functools.cached_property
     def stages(self) -> Stages:
@@ -110,7 +122,7 @@ class Runner:
 
         hosts = stage_hosts(self._worker, self._embedded, lambda: self.stages)
         return Stages(
-            self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self._telemetry,
+            self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self.telemetry,
             host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for, finish_for=hosts.finish_for,
             open_session=self._worker.open_session, on_events=self._notice,
         )  # fmt: skip
@@ -127,7 +139,7 @@ class Runner:
     async def resume(self, execution_id: int) -> None:
         """Take up an execution again: whatever is in flight, and not at work here, is delivered once more."""
         self._faults.pop(execution_id, None)
-        await self._telemetry.take_up(execution_id)
+        await self.telemetry.take_up(execution_id)
         execution = await self.driver.latest(execution_id)
         if execution.control.ended is not None:
             self._say_ended(execution_id)  # by another process, perhaps a moment ago
@@ -186,16 +198,18 @@ class Runner:
         if self.kept_stages is not None:
             await self.kept_stages.close()
         with contextlib.suppress(NoetlError):  # what is not sealed now will be when the execution is taken up
-            await self._telemetry.close()
+            await self.telemetry.close()
 
     def _recover(self, execution: Execution) -> None:
         for issued in pending_of(execution):
-            self.pool.enqueue(issued)
+            self._enqueue(issued)
         for command_id in suspended_of(execution):
             self._calls.begin(execution.control.execution_id, command_id, self._fail)
 
     def _enqueue(self, issued: Issued) -> None:
-        self.pool.enqueue(issued)
+        """What is run here. What workers elsewhere run, the outbox tells them."""
+        if self._afar is None or issued.kind in KEPT_BY_SERVER:
+            self.pool.enqueue(issued)
 
     def _notice(self, events: Sequence[Envelope]) -> None:
         for event in events:
@@ -228,13 +242,13 @@ class Runner:
                 ended.set_exception(error)
                 ended.exception()  # whoever waited may have gone
 
-    async def _done(self, execution_id: int, taken: bool) -> None:
+    async def done(self, execution_id: int, taken: bool) -> None:
         """A command has been reported: see what that means for those who wait."""
         execution = await self.driver.execution(execution_id)
         if execution.control.ended is not None:
             self._say_ended(execution_id)  # perhaps by somebody else, whose events we have not seen
             if execution.control.idle:
-                await self._telemetry.seal(execution_id, final=True)
+                await self.telemetry.seal(execution_id, final=True)
         elif not taken:
             await self.resume(execution_id)
 
@@ -263,10 +277,11 @@ async def open_runner(
     registry: Registry | None = None,
     leases: Leases | None = None,
     on_notice: Listener | None = None,
+    afar: Afar | None = None,
 ) -> AsyncIterator[Runner]:
     """A runner with its workers at work; what is left over at the end is stopped."""
     tooling = tooling_of(embedded, origin, directory=directory, scratch=scratch, registry=registry)
-    runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice)
+    runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice, afar)
     server = asyncio.create_task(runner.serve(slots))
     try:
         yield runner

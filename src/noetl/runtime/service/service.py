@@ -20,6 +20,9 @@ from noetl.ports.catalog import CatalogEntry
 from noetl.runtime.driver import Execution, Origin, Request
 from noetl.runtime.embedded.runner import Runner, cancel_tree, find_document, open_runner
 from noetl.runtime.logs import kept_logs
+from noetl.runtime.process import process_name
+from noetl.runtime.remote.desk import Desk
+from noetl.runtime.remote.terms import Afar, terms_of
 from noetl.runtime.service.analysis import analyze
 from noetl.runtime.service.following import Watch
 from noetl.runtime.service.freshness import Freshness, Together
@@ -61,6 +64,8 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     server_url: str | None = None
     most_running: int = 10_000
+    lease_seconds: float | None = None
+    """How long a command stays with a worker of another process; None where commands are run here."""
     registry: Callable[[], Registry] | None = None
 
 
@@ -80,6 +85,8 @@ class Service:
         self._origin = origin
         self._runner = runner
         self._holdings = holdings
+        self.desk = Desk(embedded, origin, runner)
+        """Where workers of other processes get commands."""
         self._closing = False
         self._latest = Together(lambda path: find_document(embedded.catalog, origin.tenant_id, path))
 
@@ -311,6 +318,7 @@ async def open_service(
 ) -> AsyncIterator[Service]:
     """A service with its workers at work. What it has not finished at the end is left to whoever comes next."""
     holdings = Holdings(place.home / "running", place.most_running)
+    terms = _terms(origin, place)
     watch = Watch()
 
     def notice(events: Sequence[Envelope]) -> None:
@@ -337,6 +345,8 @@ async def open_service(
                 on_events=notice,
                 registry=None if place.registry is None else place.registry(),
                 on_notice=keep,
+                leases=None if terms is None else embedded.leases,
+                afar=terms,
             ) as runner,
         ):
             reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch)
@@ -344,6 +354,12 @@ async def open_service(
                 yield Service(embedded, origin, runner, reading, holdings)
     finally:
         holdings.close()
+
+
+def _terms(origin: Origin, place: Workplace) -> Afar | None:
+    if place.lease_seconds is None:
+        return None
+    return terms_of(origin.tenant_id, origin.organization_id, process_name("server"), place.lease_seconds)
 
 
 def _hold(holdings: Holdings, execution_id: int) -> None:

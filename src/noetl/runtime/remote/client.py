@@ -1,0 +1,195 @@
+"""The control plane as a worker without a database has it: HTTP, with a token of the role worker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from noetl.engine.decide import Report, Suspension
+from noetl.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    LeaseLost,
+    NoetlError,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+)
+from noetl.kernel.event import Json
+from noetl.ports.credentials import Credential
+from noetl.ports.leases import Lease
+from noetl.ports.queue import QueuedCommand
+from noetl.runtime.calls import Found
+from noetl.runtime.control import Claim
+from noetl.runtime.driver import Issued
+from noetl.runtime.remote import wire
+from noetl.runtime.stages.connections import Connections
+
+__all__ = ["Hand", "RemoteControlPlane"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+_ANSWER_SECONDS = 60.0
+_LONGEST_PAUSE = 2.0
+_AGAIN = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+_KINDS: dict[int, type[NoetlError]] = {
+    HTTPStatus.UNAUTHORIZED: Unauthenticated,
+    HTTPStatus.FORBIDDEN: Forbidden,
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+}
+
+
+class Hand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command in the hands of this worker, and the right to it."""
+
+    command: QueuedCommand
+    worker_id: str
+    claim: Claim
+
+    @property
+    def right(self) -> Json:
+        """What every question about the command has to say."""
+        return {**_about(self.command, self.worker_id), "token": self.claim.lease.token, "stage": self.claim.stage}
+
+
+class RemoteControlPlane:
+    """Asks the server. While nobody answers it asks again, for `patience` seconds; then it raises Unavailable."""
+
+    def __init__(self, url: str, token: str | None = None, *, patience: float = 60.0) -> None:
+        given = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._connections = Connections(url, {**given, "Content-Type": "application/json"})
+        self._url = url
+        self._patience = patience
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._connections.close()
+
+    async def register(self, hello: wire.Hello, *, patience: float | None = None) -> wire.Welcome:
+        """Say who this is. Raises Unauthenticated, Forbidden, and Conflict where this worker is of no use."""
+        return await self._ask(wire.REGISTER, hello, wire.Welcome, patience)
+
+    async def claim(self, command: QueuedCommand, worker_id: str) -> Hand:
+        """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
+        asked = wire.ClaimRequest(**_about(command, worker_id))
+        given = await self._ask(wire.path_of(command.command_id, "claim"), asked, wire.Given)
+        issued = Issued(
+            execution_id=command.execution_id, command_id=command.command_id, step=command.step, kind=command.kind
+        )
+        lease = Lease(name="", owner=worker_id, token=given.token, expires_at=0)
+        claim = Claim(issued=issued, work=given.work, lease=lease, stage=given.stage, ended=given.ended)
+        return Hand(command=command, worker_id=worker_id, claim=claim)
+
+    async def heartbeat(self, hand: Hand, *, is_first: bool) -> None:
+        """Keep it for longer. Raises LeaseLost."""
+        asked = wire.BeatRequest(**hand.right, is_first=is_first)
+        await self._ask(self._path(hand, "heartbeat"), asked, _Nothing)
+
+    async def report(self, hand: Hand, said: Report | Suspension) -> bool:
+        """What came of it; False if that was not awaited any more. Raises LeaseLost."""
+        if isinstance(said, Suspension):
+            asked = wire.ReportRequest(**hand.right, suspension=msgspec.to_builtins(said))
+        else:
+            asked = wire.ReportRequest(**hand.right, report=wire.packed(_fields(said)))
+        return (await self._ask(self._path(hand, "report"), asked, wire.Taken)).taken
+
+    async def release(self, hand: Hand) -> None:
+        """Leave it to somebody else."""
+        await self._ask(self._path(hand, "release"), wire.Asked(**hand.right), _Nothing, 0.0)
+
+    async def result(self, hand: Hand, step: str, reference: Json) -> Any:
+        """The whole result of a step. Raises NotFound, LeaseLost."""
+        asked = wire.ResultRequest(**hand.right, of_step=step, reference=reference)
+        found = await self._ask(self._path(hand, "result"), asked, wire.Value)
+        return wire.unpacked(found.value or {}).get("value")
+
+    async def credential(self, hand: Hand, alias: str) -> Credential:
+        """A credential with its values. Raises NotFound, Forbidden, LeaseLost."""
+        asked = wire.CredentialRequest(**hand.right, command_id=hand.command.command_id, alias=alias)
+        return await self._ask("/api/credentials/resolve", asked, Credential)
+
+    async def playbook(self, hand: Hand, path: str, version: Any) -> Found:
+        """A playbook to be called. Raises NotFound, LeaseLost."""
+        asked = wire.PlaybookRequest(**hand.right, path=path, version=version)
+        return await self._ask(self._path(hand, "playbook"), asked, Found)
+
+    async def read(self, hand: Hand, uri: str) -> Any:
+        """What is kept under an address: bytes, or a value. Raises NotFound, LeaseLost."""
+        found = await self._ask(self._path(hand, "read"), wire.ReadRequest(**hand.right, uri=uri), wire.Value)
+        return found.data if found.data is not None else (found.value or {}).get("value")
+
+    async def store(self, hand: Hand, uri: str, data: bytes) -> str:
+        """Keep bytes; their address. Raises LeaseLost."""
+        asked = wire.StoreRequest(**hand.right, uri=uri, data=data)
+        return str(((await self._ask(self._path(hand, "store"), asked, wire.Value)).value or {})["value"])
+
+    def _path(self, hand: Hand, what: str) -> str:
+        return wire.path_of(hand.command.command_id, what)
+
+    async def _ask(self, path: str, asked: msgspec.Struct, kind: type[T], patience: float | None = None) -> T:
+        data, pause = wire.encode(asked), 0.1
+        deadline = time.monotonic() + (self._patience if patience is None else patience)
+        while True:
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    status, body = await self._connections.post(path, data)
+            except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as error:
+                problem: NoetlError = Unavailable(
+                    f"the server at {self._url} does not answer: {type(error).__name__}: {error}",
+                    hint="is it running? noetl server status says so on its machine",
+                )
+            else:
+                if status == HTTPStatus.OK:
+                    return wire.decode(body, kind)
+                problem = _problem(status, body)
+                if status not in _AGAIN:
+                    raise problem
+            if time.monotonic() >= deadline:
+                raise problem
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - only that not all come at once
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class _Nothing(msgspec.Struct):
+    pass
+
+
+def _about(command: QueuedCommand, worker_id: str) -> Json:
+    return {
+        "tenant_id": command.tenant_id,
+        "organization_id": command.organization_id,
+        "execution_id": command.execution_id,
+        "step": command.step,
+        "kind": command.kind,
+        "worker_id": worker_id,
+    }
+
+
+def _fields(report: Report) -> Json:
+    """A report as a mapping, whose result may hold tables."""
+    return {
+        "command_id": report.command_id,
+        "result": report.result,
+        "error": report.error,
+        "set": report.set,
+        "worker_id": report.worker_id,
+        "detail": report.detail,
+    }
+
+
+def _problem(status: int, body: bytes) -> NoetlError:
+    try:
+        said = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = {}
+    message, hint = str(said.get("detail", f"status {status}")), said.get("hint")
+    if str(said.get("type", "")).endswith(":LeaseLost"):
+        return LeaseLost(message, hint=hint)
+    kind = _KINDS.get(status, InvalidInput if status < HTTPStatus.INTERNAL_SERVER_ERROR else Unavailable)
+    return kind(message, hint=hint)

@@ -1,0 +1,163 @@
+"""The desk: where workers of other processes get the commands of an organisation, and say what came of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from noetl.engine.decide import Report, Suspension
+from noetl.errors import Conflict, Corruption, InvalidInput, NotFound
+from noetl.kernel.event import Json
+from noetl.observe import metrics
+from noetl.ports.credentials import Credential
+from noetl.ports.leases import Lease
+from noetl.runtime.addresses import Addresses
+from noetl.runtime.calls import Found, find_document
+from noetl.runtime.control import Held
+from noetl.runtime.driver import Issued, Origin
+from noetl.runtime.embedded.runner import Runner
+from noetl.runtime.pool import outcome_of
+from noetl.runtime.remote.wire import (
+    Asked,
+    BeatRequest,
+    ClaimRequest,
+    CredentialRequest,
+    Given,
+    PlaybookRequest,
+    ReadRequest,
+    ReportRequest,
+    ResultRequest,
+    StoreRequest,
+    Taken,
+    Value,
+    packed,
+    unpacked,
+)
+from noetl.runtime.requests import KEPT_BY_SERVER
+from noetl.runtime.tooling import addresses_of
+from noetl.runtime.wiring import Embedded
+from noetl.tools.authority import Authority
+
+__all__ = ["Desk"]
+
+
+class Desk:
+    """Gives out commands of one organisation. Whoever comes without the lease of a command gets nothing for it."""
+
+    def __init__(self, embedded: Embedded, origin: Origin, runner: Runner) -> None:
+        self._embedded = embedded
+        self._origin = origin
+        self._runner = runner
+        self._addresses: Addresses | None = None
+
+    async def claim(self, command_id: int, asked: ClaimRequest) -> Given:
+        """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
+        if await self._is_kept(command_id, asked.execution_id):
+            raise NotFound(f"command {command_id} is for the server itself", hint="drop it")
+        issued = _issued(command_id, asked)
+        claim = await self._runner.control.claim(issued, asked.worker_id)
+        if claim is None:
+            if await self._runner.control.is_held(issued):
+                raise Conflict(f"command {command_id} is taken", hint="ask again later, or drop it")
+            raise NotFound(f"command {command_id} is not awaited any more", hint="drop it")
+        return Given(token=claim.lease.token, stage=claim.stage, ended=claim.ended, work=claim.work)
+
+    async def heartbeat(self, command_id: int, asked: BeatRequest) -> None:
+        """Keep a command for longer. Raises LeaseLost."""
+        held = self._held(command_id, asked)
+        await self._runner.control.renew(held)
+        if asked.is_first:
+            await self._runner.telemetry.beat(asked.execution_id, command_id, asked.step, asked.worker_id)
+
+    async def report(self, command_id: int, asked: ReportRequest) -> Taken:
+        """Write down what came of a command. Raises LeaseLost for one that was lost meanwhile."""
+        held, said = self._held(command_id, asked), _said(asked)
+        if said.command_id != command_id:
+            raise InvalidInput(f"the report is about command {said.command_id}, not {command_id}")
+        metrics.count("noetl_commands_total", asked.kind, outcome_of(said))
+        if isinstance(said, Suspension):
+            taken = await self._runner.control.suspend(held, said) is not None
+        else:
+            taken = await self._runner.control.report(held, said)
+        await self._runner.done(asked.execution_id, taken)
+        return Taken(taken=taken)
+
+    async def release(self, command_id: int, asked: Asked) -> None:
+        """A worker that goes leaves its command to others."""
+        await self._runner.control.release(self._held(command_id, asked))
+
+    async def result(self, command_id: int, asked: ResultRequest) -> Value:
+        """The whole result of a step. Raises NotFound, LeaseLost."""
+        await self._check(command_id, asked)
+        try:
+            found = await self._runner.control.result(asked.execution_id, asked.of_step, asked.reference)
+        except Corruption as problem:
+            raise NotFound(str(problem)) from None  # for the command it comes to the same
+        return Value(value=packed({"value": found}))
+
+    async def credential(self, asked: CredentialRequest) -> Credential:
+        """The values of a credential, for a command that is at work. Raises NotFound, Forbidden, LeaseLost."""
+        await self._check(asked.command_id, asked)
+        found = await self._embedded.credentials.resolve(self._origin.tenant_id, asked.alias)
+        execution = await self._runner.driver.execution(asked.execution_id)
+        Authority.read(execution.control.authority).check_credential(asked.alias)
+        return found
+
+    async def playbook(self, command_id: int, asked: PlaybookRequest) -> Found:
+        """The playbook that a command calls. Raises NotFound, LeaseLost."""
+        await self._check(command_id, asked)
+        entry = await find_document(self._embedded.catalog, self._origin.tenant_id, asked.path, asked.version)
+        return Found(path=entry.path, version=entry.version)
+
+    async def read(self, command_id: int, asked: ReadRequest) -> Value:
+        """What is kept under an address. Raises NotFound, AccessRefused, LeaseLost."""
+        await self._check(command_id, asked)
+        found: Any = await self._kept.read(asked.uri)
+        return Value(data=found) if isinstance(found, bytes) else Value(value={"value": found})
+
+    async def store(self, command_id: int, asked: StoreRequest) -> Value:
+        """Keep bytes; the address that has them. Raises LeaseLost."""
+        await self._check(command_id, asked)
+        return Value(value={"value": await self._kept.store(asked.uri, asked.data)})
+
+    @property
+    def _kept(self) -> Addresses:
+        if self._addresses is None:
+            self._addresses = addresses_of(self._embedded, self._origin)
+        return self._addresses
+
+    async def _is_kept(self, command_id: int, execution_id: int) -> bool:
+        """To be known before its lease is taken, which would be in the way of whoever keeps it."""
+        execution = await self._runner.driver.execution(execution_id)
+        if command_id not in execution.control.commands:
+            execution = await self._runner.driver.latest(execution_id)
+        command = execution.control.commands.get(command_id)
+        return command is not None and command.kind in KEPT_BY_SERVER
+
+    async def _check(self, command_id: int, asked: Asked) -> None:
+        await self._runner.control.check(self._held(command_id, asked))
+
+    def _held(self, command_id: int, asked: Asked) -> Held:
+        issued = _issued(command_id, asked)
+        name = self._runner.control.name_of(issued)
+        lease = Lease(name=name, owner=asked.worker_id, token=asked.token, expires_at=0)
+        return Held(issued=issued, lease=lease, stage=asked.stage)
+
+
+def _issued(command_id: int, asked: Asked) -> Issued:
+    return Issued(execution_id=asked.execution_id, command_id=command_id, step=asked.step, kind=asked.kind)
+
+
+def _said(asked: ReportRequest) -> Report | Suspension:
+    said: Json | None = asked.report if asked.suspension is None else asked.suspension
+    if said is None or (asked.report is not None and asked.suspension is not None):
+        raise InvalidInput("a report or a suspension is expected, and one of them")
+    try:
+        if asked.suspension is not None:
+            return msgspec.convert(said, Suspension)
+        found = unpacked(said)
+        rest = msgspec.convert({name: value for name, value in found.items() if name != "result"}, Report)
+        return msgspec.structs.replace(rest, result=found.get("result"))  # a table in it stays what it is
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the report is not valid: {error}") from None

@@ -1,0 +1,142 @@
+"""Wiring of a worker: from settings to its queue, its tools and its way to the server. No database is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from noetl import __version__
+from noetl.engine.pipeline import RunTask
+from noetl.errors import Conflict, Unavailable
+from noetl.kernel.event import Json
+from noetl.runtime.calls import Found, prepare_call
+from noetl.runtime.clock import SystemClock
+from noetl.runtime.home import Home
+from noetl.runtime.messaging import open_messaging
+from noetl.runtime.process import process_name
+from noetl.runtime.remote import wire
+from noetl.runtime.remote.client import RemoteControlPlane
+from noetl.runtime.remote.queue_worker import QueueWorker
+from noetl.runtime.remote.secrets import Vaults, in_hand
+from noetl.runtime.remote.store import store_name
+from noetl.runtime.resolver import resolver_of
+from noetl.runtime.stores import open_objects
+from noetl.runtime.tooling import env_of, registry_with, token_client
+from noetl.runtime.worker import Work, Worker
+from noetl.settings import Settings
+from noetl.tools.base import Outcome
+
+if TYPE_CHECKING:
+    from noetl.payloads.effects import EffectStore
+
+__all__ = ["Post", "open_worker"]
+
+_FIRST_PATIENCE = 10.0
+
+
+class Post(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is to do, and for whom."""
+
+    url: str
+    token: str | None
+    pools: Sequence[str]
+    concurrency: int
+    labels: Mapping[str, str] = {}
+
+
+@contextlib.asynccontextmanager
+async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterator[QueueWorker]:
+    """A worker that its server has let in.
+
+    Raises Unauthenticated or Forbidden for a wrong token, Unavailable where nobody answers or the server is of another
+    release or has no work for workers.
+    """
+    clock = SystemClock()
+    worker_id = f"{process_name('worker')}/{secrets.token_hex(4)}"
+    async with contextlib.AsyncExitStack() as opened:
+        control = RemoteControlPlane(post.url, post.token)
+        opened.push_async_callback(control.close)
+        welcome = await _welcome(control, post, worker_id)
+        messaging = await opened.enter_async_context(open_messaging(settings, name=worker_id))
+        home.create()
+        scratch = home.path / "scratch"
+        kept = _Kept(control)
+        registry = registry_with(settings, scratch, resolver_of(settings, lambda: kept))
+        opened.push_async_callback(registry.close)
+        vaults = Vaults(control, clock, lambda: token_client(settings))
+        opened.push_async_callback(vaults.close)
+        worker = Worker(
+            registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ),
+            effects=await _effects(home, settings, welcome),
+        )  # fmt: skip
+        yield QueueWorker(
+            messaging.queue,
+            control,
+            worker,
+            clock,
+            worker_id,
+            pools=post.pools,
+            concurrency=post.concurrency,
+            lease_seconds=welcome.lease_seconds,
+        )
+
+
+async def _welcome(control: RemoteControlPlane, post: Post, worker_id: str) -> wire.Welcome:
+    hello = wire.Hello(
+        worker_id=worker_id,
+        version=__version__,
+        protocol=wire.PROTOCOL,
+        pools=tuple(post.pools),
+        concurrency=post.concurrency,
+        labels=dict(post.labels),
+    )
+    try:
+        return await control.register(hello, patience=_FIRST_PATIENCE)
+    except Conflict as error:
+        raise Unavailable(f"{post.url}: {error.message}", hint=error.hint) from None
+
+
+async def _effects(home: Home, settings: Settings, welcome: wire.Welcome) -> EffectStore | None:
+    """Where outcomes are kept before they are reported: in the server's own store, where this process has it, too.
+
+    Elsewhere nobody would find them; then it is the report's commit that makes them durable.
+    """
+    if store_name(settings, home.path) != welcome.store:
+        return None
+    from noetl.payloads.effects import EffectStore
+
+    return EffectStore(await open_objects(home, settings))
+
+
+class _Calls:
+    """Calls of playbooks: looked up by the server, which starts them, too."""
+
+    def __init__(self, control: RemoteControlPlane) -> None:
+        self._control = control
+
+    async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
+        """What is to be called, or the outcome of a call that cannot be made."""
+
+        async def find(path: str, version: Any) -> Found:
+            return await self._control.playbook(in_hand(), path, version)
+
+        return await prepare_call(work, asked, find)
+
+
+class _Kept:
+    """What is behind `noetl://` addresses, for the command that is being worked on."""
+
+    def __init__(self, control: RemoteControlPlane) -> None:
+        self._control = control
+
+    async def read(self, uri: str) -> Any:
+        return await self._control.read(in_hand(), uri)
+
+    async def store(self, uri: str, data: bytes) -> str:
+        return await self._control.store(in_hand(), uri, data)

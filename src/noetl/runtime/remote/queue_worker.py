@@ -1,0 +1,243 @@
+"""A worker that lives on a queue: it takes no more than it can work on, and nothing once it is to go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from noetl.errors import Conflict, Forbidden, LeaseLost, NoetlError, NotFound, Unauthenticated, Unavailable
+from noetl.kernel.event import Json
+from noetl.observe import metrics
+from noetl.ports.clock import Clock
+from noetl.ports.queue import CommandQueue, LeasedCommand
+from noetl.runtime.pool import carry_out, outcome_of
+from noetl.runtime.remote.client import Hand, RemoteControlPlane
+from noetl.runtime.remote.secrets import IN_HAND
+from noetl.runtime.worker import Worker
+
+__all__ = ["QueueWorker", "Tally"]
+
+_WAIT_SECONDS = 2.0
+_AGAIN_SECONDS = 2.0
+_PATIENT_DELIVERIES = 5
+"""A delivery that finds its command in other hands so often is dropped: these hands are alive, and if they fail the
+reaper asks for the command anew."""
+
+_log = logging.getLogger("noetl.worker")
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """What a worker has done."""
+
+    done: int = 0
+    failed: int = 0
+    lost: int = 0
+    dropped: int = 0
+    last_error: str | None = None
+
+
+class QueueWorker:
+    """Takes commands of some pools, runs up to `concurrency` at once, and reports.
+
+    The queue's own lease and the command's lease are renewed together while a command runs. A command is settled with
+    the queue only when the server has its report, or does not want one: killed at any moment, it comes again.
+    """
+
+    def __init__(
+        self,
+        queue: CommandQueue,
+        control: RemoteControlPlane,
+        worker: Worker,
+        clock: Clock,
+        worker_id: str,
+        *,
+        pools: Sequence[str],
+        concurrency: int,
+        lease_seconds: float,
+    ) -> None:
+        self._queue = queue
+        self._control = control
+        self._worker = worker
+        self._clock = clock
+        self._worker_id = worker_id
+        self._pools = tuple(pools)
+        self._concurrency = concurrency
+        self._lease_seconds = lease_seconds
+        self._beat_seconds = min(lease_seconds, queue.lease_seconds) / 4
+        self._free = asyncio.Semaphore(concurrency)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
+        self.refusal: NoetlError | None = None
+        """Why the server will have nothing more to do with this worker."""
+        self.tally = Tally()
+
+    @property
+    def busy(self) -> int:
+        """How many commands are being worked on."""
+        return len(self._tasks)
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self._stop.set()
+
+    async def run(self, *, drain: float) -> None:
+        """Work until told to stop; then let what runs finish, but no longer than `drain` seconds.
+
+        What is not finished by then is given back, and others have it at once.
+        """
+        takers = [asyncio.create_task(self._take(pool)) for pool in self._pools]
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([stopping, *takers], return_when=asyncio.FIRST_COMPLETED)
+        self.stop()
+        await asyncio.wait(takers, timeout=_WAIT_SECONDS + 1)  # what the queue hands out meanwhile is given back
+        for taker in takers:
+            taker.cancel()
+        ends = await asyncio.gather(stopping, *takers, return_exceptions=True)
+        await self._finish(drain)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _finish(self, drain: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=drain)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def summary(self) -> Json:
+        """How it goes."""
+        found: Json = msgspec.to_builtins(self.tally)
+        return {"ok": self.tally.last_error is None, "busy": self.busy, "concurrency": self._concurrency, **found}
+
+    async def _take(self, pool: str) -> None:
+        while not self._stop.is_set():
+            await self._free.acquire()
+            taken = 0
+            try:
+                taken = await self._begin(pool, 1 + self._spare())
+                self.tally.last_error = None
+            except Unavailable as error:
+                if self.tally.last_error != error.message:
+                    _log.warning("%s", error)
+                self.tally.last_error = error.message
+                await self._clock.sleep(_AGAIN_SECONDS)
+            finally:
+                if not taken:
+                    self._free.release()
+
+    def _spare(self) -> int:
+        """Slots beside the one that is held, of which this pool may have its share."""
+        return (self._concurrency - 1 - self.busy) // len(self._pools)
+
+    async def _begin(self, pool: str, most: int) -> int:
+        """Take up to so many commands, the first of which has its slot."""
+        found = await self._queue.lease(pool, limit=max(1, most), wait=_WAIT_SECONDS)
+        if self._stop.is_set():
+            for leased in found:
+                await self._queue.nack(leased)
+            return 0
+        for place, leased in enumerate(found):
+            if place:
+                await self._free.acquire()
+            task = asyncio.create_task(self._work(leased))
+            self._tasks.add(task)
+            task.add_done_callback(self._end)
+        return len(found)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._free.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a command was left to others", exc_info=error)
+
+    async def _work(self, leased: LeasedCommand) -> None:
+        """From a delivery to its settlement. What cannot be settled comes again, and the server knows better then."""
+        metrics.shift("noetl_worker_slots_busy", 1)
+        try:
+            delay = await self._outcome(leased)
+            with contextlib.suppress(Unavailable):
+                await (self._queue.ack(leased) if delay is None else self._queue.nack(leased, delay=delay))
+        except asyncio.CancelledError:
+            with contextlib.suppress(Unavailable):
+                await self._queue.nack(leased)
+            raise
+        finally:
+            metrics.shift("noetl_worker_slots_busy", -1)
+
+    async def _outcome(self, leased: LeasedCommand) -> float | None:
+        """After how many seconds the delivery is wanted again; None if it is done with."""
+        command = leased.command
+        try:
+            hand = await self._control.claim(command, self._worker_id)
+            await self._run(leased, hand)
+            return None
+        except LeaseLost as error:
+            self.tally.lost += 1
+            _log.warning("command %s was lost: %s", command.command_id, error.message)
+            return self._lease_seconds / 2  # whoever asks for it then hears what has become of it
+        except NotFound:
+            self.tally.dropped += 1
+            return None
+        except Conflict:
+            return None if leased.attempts >= _PATIENT_DELIVERIES else self._lease_seconds / 2
+        except (Unauthenticated, Forbidden) as error:
+            self.refusal = error
+            self.stop()
+            return 0.0
+        except NoetlError as error:
+            self.tally.failed += 1
+            self.tally.last_error = error.message
+            _log.warning("command %s is left to others: %s", command.command_id, error)
+            return _AGAIN_SECONDS
+
+    async def _run(self, leased: LeasedCommand, hand: Hand) -> None:
+        """Run a command that is in hand, and report. Raises LeaseLost as soon as it is lost, whatever is being done."""
+        reporting = asyncio.Event()
+        working = asyncio.create_task(self._said(hand, reporting))
+        beating = asyncio.create_task(self._beat(leased, hand))
+        try:
+            await asyncio.wait([working, beating], return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and not reporting.is_set():  # a report that was taken ends the lease, too
+                beating.result()
+            await working
+        except asyncio.CancelledError:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            with contextlib.suppress(NoetlError):
+                await self._control.release(hand)
+            raise
+        finally:
+            for task in (working, beating):
+                task.cancel()
+            await asyncio.gather(working, beating, return_exceptions=True)
+
+    async def _said(self, hand: Hand, reporting: asyncio.Event) -> None:
+        IN_HAND.set(hand)
+
+        async def fetch(_: int, step: str, reference: Json) -> object:
+            return await self._control.result(hand, step, reference)
+
+        said = await carry_out(hand.claim, fetch, self._worker, self._clock)
+        reporting.set()
+        await self._control.report(hand, said)
+        metrics.count("noetl_commands_total", hand.command.kind, outcome_of(said))
+        self.tally.done += 1
+
+    async def _beat(self, leased: LeasedCommand, hand: Hand) -> None:
+        """Keep both leases. Raises LeaseLost; that nobody answers for a while loses nothing yet."""
+        is_first = True
+        while True:
+            await self._clock.sleep(self._beat_seconds)
+            try:
+                await self._control.heartbeat(hand, is_first=is_first)
+                is_first = False
+                await self._queue.extend(leased)
+            except (LeaseLost, NotFound) as error:
+                raise LeaseLost(error.message, hint=error.hint) from None
+            except NoetlError as error:
+                _log.warning("command %s could not be kept: %s", hand.command.command_id, error)

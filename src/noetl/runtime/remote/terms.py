@@ -1,0 +1,33 @@
+"""On which terms commands are given to workers of other processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl.runtime.control import COMMANDS, LEASE_SECONDS
+from noetl.runtime.pool import BEAT_SECONDS
+from noetl.runtime.reaper import REAP_SECONDS
+
+__all__ = ["Afar", "terms_of"]
+
+
+class Afar(msgspec.Struct, frozen=True, kw_only=True):
+    """The leases of one organisation's commands."""
+
+    prefix: str
+    owner: str
+    """Who this process is in leases of its own."""
+    lease_seconds: float = LEASE_SECONDS
+    beat_seconds: float = BEAT_SECONDS
+    reap_seconds: float = REAP_SECONDS
+
+
+def terms_of(tenant_id: str, organization_id: str, owner: str, lease_seconds: float) -> Afar:
+    """The terms for an organisation. Its leases have names of their own: a reaper looks after its own driver's only."""
+    return Afar(
+        prefix=f"{COMMANDS}{tenant_id}/{organization_id}/",
+        owner=owner,
+        lease_seconds=lease_seconds,
+        beat_seconds=min(BEAT_SECONDS, lease_seconds / 4),
+        reap_seconds=min(REAP_SECONDS, lease_seconds / 4),
+    )

@@ -1,0 +1,86 @@
+"""A whole installation as processes: a server that runs nothing itself, a publisher, and workers without a database."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.e2e.cli import Home
+from tests.e2e.serving import Server
+
+__all__ = ["Stack", "stack"]
+
+
+@dataclass
+class Stack:
+    """What runs, and who may be killed."""
+
+    home: Home
+    nats: str
+    environment: Mapping[str, str]
+    server: Server
+    worker_token: str | None = None
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def worker(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A worker that is at work; its home is its own, and it knows of no database."""
+        home = Home(self.home.path.parent / name)
+        own = {"NOETL_SERVER_URL": self.server.url, **(env or {})}
+        process = home.start("worker", "--nats", self.nats, "--json", *options, env=own)
+        self.processes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read().decode()
+        assert json.loads(line)["working"] is True
+        return process
+
+    def run(self, path: str, **payload: Any) -> tuple[str, dict[str, Any]]:
+        """Run a playbook to its end: its id, and what has become of it."""
+        execution_id = self.server.start(path, **payload)
+        self.server.ended(execution_id)
+        return execution_id, self.server.get(f"/executions/{execution_id}")
+
+    def events(self, execution_id: str, event_type: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.server.get(
+            f"/executions/{execution_id}/events", event_type=event_type, page_size=500
+        )["events"]
+        return found
+
+    def verified(self, execution_id: str) -> bool:
+        """Whether the log holds, and what is live is what it says."""
+        said = self.home.json("verify", execution_id, env=self.environment)
+        return bool(said["chain"] == "ok" and said["parity"])
+
+
+@contextlib.contextmanager
+def stack(place: Path, dsn: str, nats: str, *options: str, lease: str = "3s") -> Iterator[Stack]:
+    """A server and a publisher over a database that is migrated here; workers are added by the test."""
+    home = Home(place / "home")
+    environment = {"NOETL_LEDGER__URL": dsn, "NOETL_NATS__URL": nats, "NOETL_SERVER__LEASE": lease}
+    home.json("db", "migrate", env=environment)
+    process = home.start("server", "start", "--port", "0", "--workers", "0", "--json", *options, env=environment)
+    started = [process]
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read().decode()
+        url = json.loads(line)["url"]
+        started.append(home.start("outbox", "--commands", env=environment))
+        with httpx.Client(base_url=url, timeout=60) as client:
+            found = Stack(home, nats, environment, Server(process, url, client), processes=started)
+            yield found
+    finally:
+        for one in reversed(started):
+            if one.poll() is None:
+                os.kill(one.pid, signal.SIGCONT)
+                one.kill()
+            one.communicate()

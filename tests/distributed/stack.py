@@ -28,8 +28,8 @@ class Stack:
     nats: str
     environment: Mapping[str, str]
     server: Server
-    worker_token: str | None = None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ports: dict[int, int | None] = field(default_factory=dict)
 
     def worker(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A worker that is at work; its home is its own, and it knows of no database."""
@@ -40,8 +40,15 @@ class Stack:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr and process.stderr.read().decode()
-        assert json.loads(line)["working"] is True
+        said = json.loads(line)
+        assert said["working"] is True
+        self.ports[process.pid] = said["metrics_port"]
         return process
+
+    def summary(self, worker: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """What a worker with --metrics-port says of itself."""
+        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.ports[worker.pid]}/summary").json()
+        return found
 
     def run(self, path: str, **payload: Any) -> tuple[str, dict[str, Any]]:
         """Run a playbook to its end: its id, and what has become of it."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Post", "open_worker"]
 
-_FIRST_PATIENCE = 10.0
+_FIRST_PATIENCE = 5.0
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):

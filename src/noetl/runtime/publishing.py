@@ -11,21 +11,19 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from noetl.errors import Unavailable
-from noetl.kernel.event import Envelope, Recorded
+from noetl.kernel.event import Recorded
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.ports.fabric import Fabric, StreamTail
 from noetl.ports.ledger import Ledger
 from noetl.ports.outbox import Outbox, OutboxRow
-from noetl.ports.queue import CommandQueue, QueuedCommand
+from noetl.ports.queue import CommandQueue
 from noetl.runtime.marks import Marks
 from noetl.runtime.refill import Refilled, may_have_lost, refill
-from noetl.runtime.requests import KEPT_BY_SERVER
+from noetl.runtime.requeue import command_of, enqueue_open
 
-__all__ = ["SHARED_POOL", "Publisher", "Totals", "command_of"]
+__all__ = ["Publisher", "Totals"]
 
-SHARED_POOL = "shared"
-_ASKED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 _LOOK_SECONDS = 0.02
 _log = logging.getLogger("noetl.outbox")
 
@@ -102,7 +100,10 @@ class Publisher:
         last = await self._ledger.position()
         await self.drain()  # what was never published is not lost
         now = self._clock.now()
-        found = await refill(self._ledger, self._fabric, after=await self._marks.floor(now), upto=last)
+        floor = await self._marks.floor(now)
+        found = await refill(self._ledger, self._fabric, after=floor, upto=last)
+        if found.missing and self._queue is not None:  # whoever has lost events has lost commands, too
+            await enqueue_open(self._ledger, self._queue, after=floor, upto=last)
         await self._marks.note(now, last)
         self._tails = await self._fabric.tails()
         if found.missing:
@@ -196,22 +197,3 @@ class Publisher:
         """What was claimed ahead is due at once for anybody else."""
         rows = await asyncio.shield(following)
         await self._outbox.mark_failed(self._owner, [row.position for row in rows], retry_in=0.0)
-
-
-def command_of(event: Envelope) -> QueuedCommand | None:
-    """The command that an event asks a worker for, or None."""
-    if event.event_type not in _ASKED or event.execution_id is None:
-        return None
-    pool, kind = event.payload.get("pool"), str(event.payload.get("kind", ""))
-    if kind in KEPT_BY_SERVER and not pool:
-        return None
-    return QueuedCommand(
-        pool=pool if isinstance(pool, str) and pool else SHARED_POOL,
-        tenant_id=event.tenant_id,
-        organization_id=event.organization_id,
-        execution_id=event.execution_id,
-        command_id=event.command_id or event.event_id,
-        event_id=event.event_id,
-        step=event.node_name or "",
-        kind=kind,
-    )

@@ -62,7 +62,7 @@ def _report_without_lease(patch: pytest.MonkeyPatch) -> None:
     async def own(*_: object) -> None:
         """Whoever says so, owns it."""
 
-    patch.setattr(ControlPlane, "_own", own)
+    patch.setattr(ControlPlane, "check", own)
 
 
 def _never_renewed(patch: pytest.MonkeyPatch) -> None:

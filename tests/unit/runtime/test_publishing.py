@@ -15,9 +15,9 @@ from noetl.errors import Unavailable
 from noetl.kernel.event import Recorded, Ref
 from noetl.ports.fabric import Published
 from noetl.runtime.marks import Marks
-from noetl.runtime.publishing import Publisher, command_of
+from noetl.runtime.publishing import Publisher
 from noetl.runtime.refill import Refilled
-from tests.unit.kernel.drafts import draft, envelope
+from tests.unit.kernel.drafts import draft
 from tests.unit.replay.shop import Shop
 
 
@@ -217,11 +217,3 @@ async def test_commands_go_into_the_queue_of_their_pool(shop: Shop, fabric: Mood
     (shared,) = await queue.lease("shared")
     assert (spark.command.kind, spark.command.step) == ("spark", "load")
     assert shared.command.command_id != spark.command.command_id
-
-
-def test_only_what_asks_for_a_worker_is_a_command() -> None:
-    assert command_of(envelope("step.enter")) is None
-    assert command_of(envelope("command.claimed", command_id=500)) is None
-    resumed = command_of(envelope("command.resumed", command_id=500, event_id=900, payload={"kind": "http"}))
-    assert resumed is not None
-    assert (resumed.command_id, resumed.event_id, resumed.pool) == (500, 900, "shared")

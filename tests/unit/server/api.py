@@ -80,7 +80,10 @@ async def messages(response: httpx.Response) -> AsyncIterator[tuple[int, dict[st
 
 
 @contextlib.asynccontextmanager
-async def open_api(folder: Path, settings: Settings | None = None, **options: Any) -> AsyncIterator[Api]:
+async def open_api(
+    folder: Path, settings: Settings | None = None, *, lease: float | None = None, **options: Any
+) -> AsyncIterator[Api]:
+    """With `lease` its commands are for workers of other processes, and stay with one for so many seconds."""
     settings = settings or Settings()
     made: list[Api] = []
 
@@ -91,7 +94,7 @@ async def open_api(folder: Path, settings: Settings | None = None, **options: An
         return made[0].body(call)  # a test may change it at any time
 
     home = Home(folder / "home")
-    place = Workplace(home=home.path, directory=folder, slots=4, registry=registry)
+    place = Workplace(home=home.path, directory=folder, slots=4, registry=registry, lease_seconds=lease)
     async with (
         open_embedded(home, settings, create=True) as embedded,
         open_services(embedded, settings, place) as services,

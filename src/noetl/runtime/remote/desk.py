@@ -72,7 +72,7 @@ class Desk:
 
     async def report(self, command_id: int, asked: ReportRequest) -> Taken:
         """Write down what came of a command. Raises LeaseLost for one that was lost meanwhile."""
-        held, said = self._held(command_id, asked), _said(asked)
+        held, said = self._held(command_id, asked), msgspec.structs.replace(_said(asked), worker_id=asked.worker_id)
         if said.command_id != command_id:
             raise InvalidInput(f"the report is about command {said.command_id}, not {command_id}")
         metrics.count("noetl_commands_total", asked.kind, outcome_of(said))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from noetl.kernel.event import Json
 from noetl.runtime.calls import Found, prepare_call
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
+from noetl.runtime.logs import kept_logs
 from noetl.runtime.messaging import open_messaging
 from noetl.runtime.process import process_name
 from noetl.runtime.remote import wire
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Post", "open_worker"]
 
 _FIRST_PATIENCE = 5.0
+
+_log = logging.getLogger("noetl.worker")
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +75,9 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
         opened.push_async_callback(registry.close)
         vaults = Vaults(control, clock, lambda: token_client(settings))
         opened.push_async_callback(vaults.close)
+        keep = await opened.enter_async_context(kept_logs(home.path, clock, _log.warning))
         worker = Worker(
-            registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ),
+            registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ), keep,
             effects=await _effects(home, settings, welcome),
         )  # fmt: skip
         yield QueueWorker(

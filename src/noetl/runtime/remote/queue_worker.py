@@ -58,7 +58,10 @@ class QueueWorker:
         pools: Sequence[str],
         concurrency: int,
         lease_seconds: float,
+        wait_seconds: float = _WAIT_SECONDS,
     ) -> None:
+        """It asks the queue again every `wait_seconds`, also whether it is to stop."""
+        self._wait_seconds = wait_seconds
         self._queue = queue
         self._control = control
         self._worker = worker
@@ -93,7 +96,7 @@ class QueueWorker:
         stopping = asyncio.create_task(self._stop.wait())
         await asyncio.wait([stopping, *takers], return_when=asyncio.FIRST_COMPLETED)
         self.stop()
-        await asyncio.wait(takers, timeout=_WAIT_SECONDS + 1)  # what the queue hands out meanwhile is given back
+        await asyncio.wait(takers, timeout=self._wait_seconds + 1)  # what the queue hands out meanwhile is given back
         for taker in takers:
             taker.cancel()
         ends = await asyncio.gather(stopping, *takers, return_exceptions=True)
@@ -136,7 +139,7 @@ class QueueWorker:
 
     async def _begin(self, pool: str, most: int) -> int:
         """Take up to so many commands, the first of which has its slot."""
-        found = await self._queue.lease(pool, limit=max(1, most), wait=_WAIT_SECONDS)
+        found = await self._queue.lease(pool, limit=max(1, most), wait=self._wait_seconds)
         if self._stop.is_set():
             for leased in found:
                 await self._queue.nack(leased)

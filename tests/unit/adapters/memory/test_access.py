@@ -12,8 +12,9 @@ MAY: dict[str, set[Action]] = {
     "reader": {"read"},
     "operator": {"read", "execute", "register"},
     "admin": {"read", "execute", "register", "admin"},
+    "worker": {"work"},
 }
-ACTIONS: tuple[Action, ...] = ("read", "execute", "register", "admin")
+ACTIONS: tuple[Action, ...] = ("read", "execute", "register", "admin", "work")
 
 
 def caller(*roles: str) -> Caller:

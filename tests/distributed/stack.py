@@ -50,6 +50,14 @@ class Stack:
         found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.ports[worker.pid]}/summary").json()
         return found
 
+    def kill_server(self) -> None:
+        """It leaves what it was doing; another one takes its place, at the same address."""
+        self.server.process.kill()
+        self.server.process.wait()
+        process, _ = _started(self.home, self.environment, self.server.url.rpartition(":")[2])
+        self.processes.append(process)
+        self.server.process = process
+
     def run(self, path: str, **payload: Any) -> tuple[str, dict[str, Any]]:
         """Run a playbook to its end: its id, and what has become of it."""
         execution_id = self.server.start(path, **payload)
@@ -68,23 +76,28 @@ class Stack:
         return bool(said["chain"] == "ok" and said["parity"])
 
 
+def _started(
+    home: Home, environment: Mapping[str, str], port: str, *options: str
+) -> tuple[subprocess.Popen[bytes], str]:
+    process = home.start("server", "start", "--port", port, "--workers", "0", "--json", *options, env=environment)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr and process.stderr.read().decode()
+    return process, json.loads(line)["url"]
+
+
 @contextlib.contextmanager
 def stack(place: Path, dsn: str, nats: str, *options: str, lease: str = "3s") -> Iterator[Stack]:
     """A server and a publisher over a database that is migrated here; workers are added by the test."""
     home = Home(place / "home")
     environment = {"NOETL_LEDGER__URL": dsn, "NOETL_NATS__URL": nats, "NOETL_SERVER__LEASE": lease}
     home.json("db", "migrate", env=environment)
-    process = home.start("server", "start", "--port", "0", "--workers", "0", "--json", *options, env=environment)
+    process, url = _started(home, environment, "0", *options)
     started = [process]
     try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.stderr and process.stderr.read().decode()
-        url = json.loads(line)["url"]
         started.append(home.start("outbox", "--commands", env=environment))
         with httpx.Client(base_url=url, timeout=60) as client:
-            found = Stack(home, nats, environment, Server(process, url, client), processes=started)
-            yield found
+            yield Stack(home, nats, environment, Server(process, url, client), processes=started)
     finally:
         for one in reversed(started):
             if one.poll() is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from noetl.adapters.nats.connection import connect
+from noetl.adapters.nats.queue import NatsCommandQueue
 from tests.distributed.stack import Stack, stack
 from tests.e2e.cli import Home
 from tests.e2e.serving import serving
@@ -31,14 +34,16 @@ SECRET = "planted-secret-of-the-workers"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, postgres: Database) -> Iterator[Stack]:
-    place = tmp_path_factory.mktemp("stack")
-    nats = NatsServer(place / "nats").start()
-    try:
-        with stack(place, postgres.dsn, nats.url) as found:
-            yield found
-    finally:
-        nats.kill()
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path_factory.mktemp("nats")).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, postgres: Database, nats: NatsServer) -> Iterator[Stack]:
+    with stack(tmp_path_factory.mktemp("stack"), postgres.dsn, nats.url) as found:
+        yield found
 
 
 def calling(name: str, url: str, **more: Any) -> str:
@@ -116,6 +121,38 @@ def test_a_worker_that_slept_past_its_lease_is_not_heard(whole: Stack) -> None:
         assert (len(outside.keys), after) == (1, before)
         assert whole.verified(execution_id)
         stop(first, second)
+
+
+def test_a_killed_server_goes_on_where_it_was(whole: Stack) -> None:
+    with counting() as outside:
+        whole.server.register(calling("orphaned", f"{outside.url}/effect"))
+        outside.hold("effect")
+        worker = whole.worker("w10")
+        execution_id = whole.server.start("tests/orphaned")
+        outside.wait_held()
+        whole.kill_server()
+        outside.release()
+        assert whole.server.ended(execution_id) == "playbook.completed"
+        assert len(outside.keys) == 1
+        assert whole.verified(execution_id)
+        stop(worker)
+
+
+def test_commands_that_the_queue_has_lost_come_again(whole: Stack, nats: NatsServer) -> None:
+    whole.server.register((EXAMPLES / "01_hello.yaml").read_text())
+    execution_id = whole.server.start("examples/hello")
+    wait_for(lambda: asyncio.run(waiting(nats.url)) == 1, "the command is not in the queue")
+    nats.kill()
+    nats.wipe()
+    nats.start()
+    worker = whole.worker("w11")
+    assert whole.server.ended(execution_id) == "playbook.completed"
+    stop(worker)
+
+
+async def waiting(url: str) -> int:
+    async with connect(url) as connection:
+        return (await NatsCommandQueue(connection).depth("shared")).waiting
 
 
 def test_a_credential_goes_to_the_worker_and_nowhere_else(whole: Stack) -> None:

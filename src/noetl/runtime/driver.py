@@ -102,8 +102,8 @@ class Driver:
             if known is None:
                 raise
             return known  # somebody started it with this key a moment ago
-        self._settle(execution, facts, events)
         self._keep(execution_id, execution)
+        self._settle(execution, facts, events)
         return execution_id
 
     async def _stored(self, document: str) -> PayloadRef:

@@ -27,10 +27,10 @@ from noetl.settings import format_size
 __all__ = ["routes"]
 
 MOST_BODY = 256 << 20
-_Answer = Callable[[Desk, int, bytes], Awaitable[msgspec.Struct | None]]
+_Answer = Callable[[Desk, int, bytes], Awaitable[msgspec.Struct | bytes | None]]
 
 
-async def _claim(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+async def _claim(desk: Desk, command_id: int, body: bytes) -> bytes:
     return await desk.claim(command_id, wire.decode(body, wire.ClaimRequest))
 
 
@@ -147,6 +147,6 @@ async def _body(request: Request) -> bytes:
     return bytes(found)
 
 
-def _answer(said: msgspec.Struct | None) -> Response:
-    body = b"{}" if said is None else wire.encode(said)
+def _answer(said: msgspec.Struct | bytes | None) -> Response:
+    body = wire.encode(said) if isinstance(said, msgspec.Struct) else said or b"{}"
     return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})

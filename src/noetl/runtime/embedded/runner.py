@@ -28,8 +28,7 @@ from noetl.runtime.execution import Execution
 from noetl.runtime.notices import Listener
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
-from noetl.runtime.remote.terms import Afar
-from noetl.runtime.requests import KEPT_BY_SERVER
+from noetl.runtime.remote.terms import Afar, is_kept
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
@@ -208,8 +207,13 @@ class Runner:
 
     def _enqueue(self, issued: Issued) -> None:
         """What is run here. What workers elsewhere run, the outbox tells them."""
-        if self._afar is None or issued.kind in KEPT_BY_SERVER:
+        if self._afar is None or self.keeps(issued):
             self.pool.enqueue(issued)
+
+    def keeps(self, issued: Issued) -> bool:
+        """Whether a command stays here, also where workers elsewhere run all others; its execution is at hand."""
+        execution = self.driver.in_memory(issued.execution_id)
+        return execution is not None and is_kept(execution, issued.step, issued.kind)
 
     def _notice(self, events: Sequence[Envelope]) -> None:
         for event in events:

@@ -29,6 +29,7 @@ from noetl.runtime.calls import Found
 from noetl.runtime.control import Claim
 from noetl.runtime.driver import Issued
 from noetl.runtime.remote import wire
+from noetl.runtime.remote.giving import Documents, read_given
 from noetl.runtime.stages.connections import Connections
 
 __all__ = ["Hand", "RemoteControlPlane"]
@@ -65,6 +66,7 @@ class RemoteControlPlane:
         given = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connections = Connections(url, {**given, "Content-Type": "application/json"})
         self._url = url
+        self._documents = Documents()
         self._patience = patience
 
     async def close(self) -> None:
@@ -77,8 +79,10 @@ class RemoteControlPlane:
 
     async def claim(self, command: QueuedCommand, worker_id: str) -> Hand:
         """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
-        asked = wire.ClaimRequest(**_about(command, worker_id))
-        given = await self._ask(wire.path_of(command.command_id, "claim"), asked, wire.Given)
+        known = self._documents.now()
+        asked = wire.ClaimRequest(**_about(command, worker_id), knows=list(known))
+        answer = await self._answer(wire.path_of(command.command_id, "claim"), asked)
+        given = read_given(answer, known, self._documents)
         issued = Issued(
             execution_id=command.execution_id, command_id=command.command_id, step=command.step, kind=command.kind
         )
@@ -133,6 +137,9 @@ class RemoteControlPlane:
         return wire.path_of(hand.command.command_id, what)
 
     async def _ask(self, path: str, asked: msgspec.Struct, kind: type[T], patience: float | None = None) -> T:
+        return wire.decode(await self._answer(path, asked, patience), kind)
+
+    async def _answer(self, path: str, asked: msgspec.Struct, patience: float | None = None) -> bytes:
         data, pause = wire.encode(asked), 0.1
         deadline = time.monotonic() + (self._patience if patience is None else patience)
         while True:
@@ -146,7 +153,7 @@ class RemoteControlPlane:
                 )
             else:
                 if status == HTTPStatus.OK:
-                    return wire.decode(body, kind)
+                    return body
                 problem = _problem(status, body)
                 if status not in _AGAIN:
                     raise problem

@@ -18,12 +18,13 @@ from noetl.runtime.control import Held
 from noetl.runtime.driver import Issued, Origin
 from noetl.runtime.embedded.runner import Runner
 from noetl.runtime.pool import outcome_of
+from noetl.runtime.remote.giving import Documents, given
+from noetl.runtime.remote.terms import is_kept
 from noetl.runtime.remote.wire import (
     Asked,
     BeatRequest,
     ClaimRequest,
     CredentialRequest,
-    Given,
     PlaybookRequest,
     ReadRequest,
     ReportRequest,
@@ -34,7 +35,6 @@ from noetl.runtime.remote.wire import (
     packed,
     unpacked,
 )
-from noetl.runtime.requests import KEPT_BY_SERVER
 from noetl.runtime.tooling import addresses_of
 from noetl.runtime.wiring import Embedded
 from noetl.tools.authority import Authority
@@ -50,8 +50,9 @@ class Desk:
         self._origin = origin
         self._runner = runner
         self._addresses: Addresses | None = None
+        self._written = Documents()
 
-    async def claim(self, command_id: int, asked: ClaimRequest) -> Given:
+    async def claim(self, command_id: int, asked: ClaimRequest) -> bytes:
         """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
         if await self._is_kept(command_id, asked.execution_id):
             raise NotFound(f"command {command_id} is for the server itself", hint="drop it")
@@ -61,7 +62,7 @@ class Desk:
             if await self._runner.control.is_held(issued):
                 raise Conflict(f"command {command_id} is taken", hint="ask again later, or drop it")
             raise NotFound(f"command {command_id} is not awaited any more", hint="drop it")
-        return Given(token=claim.lease.token, stage=claim.stage, ended=claim.ended, work=claim.work)
+        return given(claim, asked.knows, self._written)
 
     async def heartbeat(self, command_id: int, asked: BeatRequest) -> None:
         """Keep a command for longer. Raises LeaseLost."""
@@ -133,7 +134,7 @@ class Desk:
         if command_id not in execution.control.commands:
             execution = await self._runner.driver.latest(execution_id)
         command = execution.control.commands.get(command_id)
-        return command is not None and command.kind in KEPT_BY_SERVER
+        return command is not None and is_kept(execution, command.step, command.kind)
 
     async def _check(self, command_id: int, asked: Asked) -> None:
         await self._runner.control.check(self._held(command_id, asked))

@@ -197,6 +197,11 @@ class QueueWorker:
             self.tally.last_error = error.message
             _log.warning("command %s is left to others: %s", command.command_id, error)
             return _AGAIN_SECONDS
+        except Exception as error:  # a command that nobody settles would wait for its lease
+            self.tally.failed += 1
+            self.tally.last_error = f"{type(error).__name__}: {error}"
+            _log.error("command %s is left to others", command.command_id, exc_info=error)
+            return _AGAIN_SECONDS
 
     async def _run(self, leased: LeasedCommand, hand: Hand) -> None:
         """Run a command that is in hand, and report. Raises LeaseLost as soon as it is lost, whatever is being done."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from noetl.runtime.control import COMMANDS, LEASE_SECONDS
+from noetl.runtime.execution import Execution
 from noetl.runtime.pool import BEAT_SECONDS
 from noetl.runtime.reaper import REAP_SECONDS
+from noetl.runtime.requests import KEPT_BY_SERVER
+from noetl.runtime.worker import with_workbook
 
-__all__ = ["Afar", "terms_of"]
+__all__ = ["Afar", "is_kept", "terms_of"]
 
 
 class Afar(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +23,14 @@ class Afar(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = LEASE_SECONDS
     beat_seconds: float = BEAT_SECONDS
     reap_seconds: float = REAP_SECONDS
+
+
+def is_kept(execution: Execution, step: str, kind: str) -> bool:
+    """Whether a command stays with the server: one that is of such a kind, or a pipeline with such a task in it."""
+    if kind in KEPT_BY_SERVER or kind != "pipeline":
+        return kind in KEPT_BY_SERVER
+    tasks = with_workbook(execution.playbook, execution.playbook.steps[step]).tasks
+    return any(task.kind in KEPT_BY_SERVER for task in tasks)
 
 
 def terms_of(tenant_id: str, organization_id: str, owner: str, lease_seconds: float) -> Afar:

@@ -14,10 +14,9 @@ from noetl.errors import InvalidInput
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.lazy import LazyMapping, composed
-from noetl.runtime.worker import Work
 
 __all__ = [
-    "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Given", "Hello",
+    "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Hello",
     "PlaybookRequest", "ReadRequest", "ReportRequest", "ResultRequest", "StoreRequest", "Taken", "Value", "Welcome",
     "decode", "encode", "packed", "path_of", "unpacked",
 ]  # fmt: skip
@@ -67,15 +66,8 @@ class ClaimRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A worker wants a command."""
 
     locality: Json = {}
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """A command, in the hands of whoever has asked for it."""
-
-    token: int
-    stage: int
-    ended: bool
-    work: Work
+    knows: list[str] = []
+    """The documents that need not be sent again."""
 
 
 class BeatRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):

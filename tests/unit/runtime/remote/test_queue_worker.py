@@ -184,6 +184,32 @@ async def test_a_data_stage_is_for_no_worker(yard: Yard) -> None:
     assert (await yard.queue.depth("shared")).waiting == 0
 
 
+async def test_a_pipeline_with_a_task_for_the_server_is_run_there(yard: Yard) -> None:
+    tasks = [{"name": "one", "kind": "python", "code": "-"}, {"name": "two", "kind": "spark", "sql": "SELECT 1 AS n"}]
+    execution_id = await yard.api.start(book({"step": "mixed", "tool": tasks}))
+    await yard.carry()
+    (leased,) = await yard.queue.lease("shared")
+    with pytest.raises(NotFound, match="for the server itself"):
+        await yard.control.claim(leased.command, "one")
+    await yard.api.ended(execution_id)
+
+
+async def test_a_document_is_sent_once(yard: Yard) -> None:
+    sizes: list[int] = []
+    post = yard.connections.post
+
+    async def measured(path: str, body: bytes) -> tuple[int, bytes]:
+        status, answer = await post(path, body)
+        if path.endswith("/claim"):
+            sizes.append(len(answer))
+        return status, answer
+
+    yard.connections.post = measured  # type: ignore[method-assign]  # to see what passes
+    async with yard.working(yard.worker(concurrency=1)):
+        await yard.api.run(book(step("a", "b", desc="x" * 2000), step("b")))
+    assert sizes[0] > 2000 > sizes[1]
+
+
 async def test_nobody_answers_is_said_with_the_address(yard: Yard) -> None:
     yard.connections.away = True
     await yard.api.start(book(step("a")))

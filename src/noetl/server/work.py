@@ -19,6 +19,7 @@ from noetl.errors import Conflict, NotFound
 from noetl.ports.access import Access
 from noetl.runtime.remote import wire
 from noetl.runtime.remote.desk import Desk
+from noetl.runtime.remote.roster import Roster
 from noetl.runtime.remote.store import store_name
 from noetl.server.context import caller, services_of
 from noetl.server.problems import Malformed
@@ -80,6 +81,9 @@ def routes() -> list[Route]:
     ]
     return [
         Route(wire.REGISTER, _register, methods=["POST"]),
+        Route("/api/worker/pool/heartbeat", _register, methods=["POST"]),
+        Route(wire.DEREGISTER, _deregister, methods=["POST"]),
+        Route("/api/worker/pools", _pools, methods=["GET"]),
         Route("/api/credentials/resolve", _about_command(_credential), methods=["POST"]),
         *found,
     ]
@@ -99,11 +103,31 @@ async def _register(request: Request) -> Response:
         raise Conflict(
             "this server runs its commands itself", hint="start it with --workers 0 to leave them to noetl worker"
         )
+    await _roster(request).note(hello)
     store = store_name(services.settings, services.place.home)
     welcome = wire.Welcome(
         version=__version__, protocol=wire.PROTOCOL, lease_seconds=services.place.lease_seconds, store=store
     )
     return _answer(welcome)
+
+
+async def _deregister(request: Request) -> Response:
+    """A worker goes."""
+    await _check(request)
+    await _roster(request).remove(wire.decode(await _body(request), wire.Goodbye).worker_id)
+    return _answer(None)
+
+
+async def _pools(request: Request) -> Response:
+    """Which workers there are, of the whole installation."""
+    access: Access = request.app.state.access
+    await access.check(await caller(request), "admin", request.scope["path"])
+    return _answer(await _roster(request).pools())
+
+
+def _roster(request: Request) -> Roster:
+    embedded = services_of(request).embedded
+    return Roster(embedded.kv, embedded.clock)
 
 
 def _about_command(answer: _Answer) -> Callable[[Request], Awaitable[Response]]:

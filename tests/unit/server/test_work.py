@@ -44,6 +44,18 @@ async def test_a_worker_is_welcome_if_it_is_of_the_same_release(api: Api) -> Non
     await api.post("/worker/pool/register", {"worker_id": 1}, 422)
 
 
+async def test_people_see_which_workers_there_are(api: Api) -> None:
+    await api.post("/worker/pool/register", {**HELLO, "labels": {"gpu": "yes"}})
+    await api.post("/worker/pool/heartbeat", {**HELLO, "worker_id": "other/1", "pools": ["shared", "own"]})
+    pools = (await api.get("/worker/pools"))["pools"]
+    assert {name: [one["worker_id"] for one in there] for name, there in pools.items()} == {
+        "shared": ["other/1", "w"], "own": ["other/1"],
+    }  # fmt: skip
+    assert pools["shared"][1]["labels"] == {"gpu": "yes"}
+    await api.post("/worker/pool/deregister", {"worker_id": "w"})
+    assert len((await api.get("/worker/pools"))["pools"]["shared"]) == 1
+
+
 async def test_a_server_that_works_itself_has_nothing_for_workers(tmp_path: Path) -> None:
     async with open_api(tmp_path) as api:
         assert "--workers 0" in (await api.post("/worker/pool/register", HELLO, 409))["hint"]

@@ -77,6 +77,10 @@ class RemoteControlPlane:
         """Say who this is. Raises Unauthenticated, Forbidden, and Conflict where this worker is of no use."""
         return await self._ask(wire.REGISTER, hello, wire.Welcome, patience)
 
+    async def deregister(self, worker_id: str) -> None:
+        """Say that this worker goes."""
+        await self._ask(wire.DEREGISTER, wire.Goodbye(worker_id=worker_id), _Nothing, 0.0)
+
     async def claim(self, command: QueuedCommand, worker_id: str) -> Hand:
         """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
         known = self._documents.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -14,7 +15,7 @@ import msgspec
 
 from noetl import __version__
 from noetl.engine.pipeline import RunTask
-from noetl.errors import Conflict, Unavailable
+from noetl.errors import Conflict, NoetlError, Unavailable
 from noetl.kernel.event import Json
 from noetl.runtime.calls import Found, prepare_call
 from noetl.runtime.clock import SystemClock
@@ -25,6 +26,7 @@ from noetl.runtime.process import process_name
 from noetl.runtime.remote import wire
 from noetl.runtime.remote.client import RemoteControlPlane
 from noetl.runtime.remote.queue_worker import QueueWorker
+from noetl.runtime.remote.roster import ROSTER_SECONDS
 from noetl.runtime.remote.secrets import Vaults, in_hand
 from noetl.runtime.remote.store import store_name
 from noetl.runtime.resolver import resolver_of
@@ -66,7 +68,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
     async with contextlib.AsyncExitStack() as opened:
         control = RemoteControlPlane(post.url, post.token)
         opened.push_async_callback(control.close)
-        welcome = await _welcome(control, post, worker_id)
+        welcome = await _welcome(control, post.url, _hello(post, worker_id))
         messaging = await opened.enter_async_context(open_messaging(settings, name=worker_id))
         home.create()
         scratch = home.path / "scratch"
@@ -80,6 +82,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
             registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ), keep,
             effects=await _effects(home, settings, welcome),
         )  # fmt: skip
+        await opened.enter_async_context(_on_the_roster(control, _hello(post, worker_id)))
         yield QueueWorker(
             messaging.queue,
             control,
@@ -92,8 +95,8 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
         )
 
 
-async def _welcome(control: RemoteControlPlane, post: Post, worker_id: str) -> wire.Welcome:
-    hello = wire.Hello(
+def _hello(post: Post, worker_id: str) -> wire.Hello:
+    return wire.Hello(
         worker_id=worker_id,
         version=__version__,
         protocol=wire.PROTOCOL,
@@ -101,10 +104,33 @@ async def _welcome(control: RemoteControlPlane, post: Post, worker_id: str) -> w
         concurrency=post.concurrency,
         labels=dict(post.labels),
     )
+
+
+async def _welcome(control: RemoteControlPlane, url: str, hello: wire.Hello) -> wire.Welcome:
     try:
         return await control.register(hello, patience=_FIRST_PATIENCE)
     except Conflict as error:
-        raise Unavailable(f"{post.url}: {error.message}", hint=error.hint) from None
+        raise Unavailable(f"{url}: {error.message}", hint=error.hint) from None
+
+
+@contextlib.asynccontextmanager
+async def _on_the_roster(control: RemoteControlPlane, hello: wire.Hello) -> AsyncIterator[None]:
+    """Say every now and then that this worker is there, and at last that it goes."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(ROSTER_SECONDS)
+            with contextlib.suppress(NoetlError):  # it is for people to see; the next question about a command tells
+                await control.register(hello, patience=0.0)
+
+    repeating = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        repeating.cancel()
+        await asyncio.gather(repeating, return_exceptions=True)
+        with contextlib.suppress(NoetlError):
+            await control.deregister(hello.worker_id)
 
 
 async def _effects(home: Home, settings: Settings, welcome: wire.Welcome) -> EffectStore | None:

@@ -16,9 +16,9 @@ from noetl.kernel.event import Json
 from noetl.kernel.lazy import LazyMapping, composed
 
 __all__ = [
-    "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Hello",
-    "PlaybookRequest", "ReadRequest", "ReportRequest", "ResultRequest", "StoreRequest", "Taken", "Value", "Welcome",
-    "decode", "encode", "packed", "path_of", "unpacked",
+    "DEREGISTER", "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Goodbye",
+    "Hello", "PlaybookRequest", "ReadRequest", "ReportRequest", "ResultRequest", "StoreRequest", "Taken", "Value",
+    "Welcome", "decode", "encode", "packed", "path_of", "unpacked",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -26,6 +26,7 @@ T = TypeVar("T")
 PROTOCOL = 1
 """Changed whenever a worker of the release before could not work for a server of this one."""
 REGISTER = "/api/worker/pool/register"
+DEREGISTER = "/api/worker/pool/deregister"
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,6 +38,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pools: tuple[str, ...]
     concurrency: int
     labels: dict[str, str] = {}
+
+
+class Goodbye(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A worker goes."""
+
+    worker_id: str
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +72,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ClaimRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A worker wants a command."""
 
-    locality: Json = {}
     knows: list[str] = []
     """The documents that need not be sent again."""
 

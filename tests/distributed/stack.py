@@ -45,6 +45,14 @@ class Stack:
         self.ports[process.pid] = said["metrics_port"]
         return process
 
+    def kill_workers(self) -> None:
+        """Those that are left."""
+        for one in self.processes:
+            if one.pid in self.ports and one.poll() is None:
+                os.kill(one.pid, signal.SIGCONT)
+                one.kill()
+                one.wait()
+
     def summary(self, worker: subprocess.Popen[bytes]) -> dict[str, Any]:
         """What a worker with --metrics-port says of itself."""
         found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.ports[worker.pid]}/summary").json()

@@ -36,6 +36,7 @@ __all__ = [
     "Nats",
     "Payloads",
     "Place",
+    "Projector",
     "Seconds",
     "Server",
     "Setting",
@@ -225,6 +226,19 @@ class Nats(msgspec.Struct, frozen=True, kw_only=True):
     """How long a call waits for an answer."""
 
 
+class Projector(msgspec.Struct, frozen=True, kw_only=True):
+    """How `noetl projector` follows the streams."""
+
+    shard: str | None = None
+    """Its share: `0/4` is the first of four, `host/4` the one that the machine's name ends with."""
+    batch: int = 500
+    """How many events it takes at a time."""
+    settle: Seconds = Seconds(30.0)
+    """How long NATS waits for it before an event is delivered again."""
+    walk: Seconds = Seconds(30.0)
+    """How often at least it compares with the ledger itself."""
+
+
 class Setting(NamedTuple):
     """One value as `noetl config view` shows it."""
 
@@ -248,6 +262,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     env: Env = Env()
     server: Server = Server()
     nats: Nats = Nats()
+    projector: Projector = Projector()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -277,6 +292,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "env": Env,
     "server": Server,
     "nats": Nats,
+    "projector": Projector,
 }
 
 

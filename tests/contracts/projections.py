@@ -103,6 +103,12 @@ class ProjectionStoreContract:
         assert await store.checkpoint("p") == 11
         assert await store.checkpoint("q") == 0
 
+    async def test_every_checkpoint_is_known_by_its_projector(self, store: ProjectionStore) -> None:
+        assert await store.checkpoints() == {}
+        await store.save([row("a")], checkpoint=("p", 10))
+        await store.save([], checkpoint=("q", 3))
+        assert await store.checkpoints() == {"p": 10, "q": 3}
+
     async def test_rows_come_by_surface_and_id(self, store: ProjectionStore) -> None:
         keys = [("frames", "10"), ("execution", "root"), ("frames", "9"), ("commands", "b"), ("commands", "B")]
         await store.save([row(row_id, surface=surface) for surface, row_id in keys])

@@ -195,6 +195,10 @@ class FaultyProjections:
         """As the store does."""
         return await self._inner.checkpoint(projector)
 
+    async def checkpoints(self) -> Mapping[str, int]:
+        """As the store does."""
+        return await self._inner.checkpoints()
+
     async def load(
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None
     ) -> Sequence[ProjectionRow]:

@@ -98,6 +98,10 @@ class TestLayers:
             "nats.keep": "7d",
             "nats.codec": "json",
             "nats.patience": "5s",
+            "projector.shard": "",
+            "projector.batch": "500",
+            "projector.settle": "30s",
+            "projector.walk": "30s",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

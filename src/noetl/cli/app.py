@@ -54,6 +54,7 @@ _COMMANDS = {
     "server": ("server", "Start, stop and look at the server of this home."),
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "worker": ("worker", "Run commands for a server, without a database."),
+    "projector": ("projector", "Project what was published into rows, or all rows anew."),
     "spark": ("spark", "Keep a Spark session warm between runs."),
     "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),

@@ -54,6 +54,20 @@ INSTRUMENTS: dict[str, Instrument] = {
         "counter", "Deliveries that a projector has settled: ack, nak or term.", ("outcome",)
     ),
     "noetl_projector_batch_seconds": Instrument("histogram", "Time to project and settle a batch.", (), _FAST),
+    "noetl_projector_rows_total": Instrument(
+        "counter", "Rows that a projector has saved, and those that were there in a later version.", ("outcome",)
+    ),
+    "noetl_projector_lag_events": Instrument("gauge", "Events that wait for a projector when asked.", ("share",)),
+    "noetl_projector_unsettled_events": Instrument(
+        "gauge", "Events that a projector was given and has not settled when asked.", ("share",)
+    ),
+    "noetl_projector_lag_seconds": Instrument(
+        "gauge", "Age of the last event that a projector has projected, when it did.", ("share",)
+    ),
+    "noetl_projector_checkpoint": Instrument(
+        "gauge", "Position up to which everything of a share is in the rows.", ("share",)
+    ),
+    "noetl_projector_position": Instrument("gauge", "Last position that a projector was told of.", ("share",)),
     "noetl_dead_letters_total": Instrument(
         "counter", "Messages given up and kept with their reason, by kind of stream.", ("kind",)
     ),

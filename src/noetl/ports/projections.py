@@ -84,6 +84,10 @@ class ProjectionStore(Protocol):
         """The position a projector has reached, 0 when it has not begun."""
         ...
 
+    async def checkpoints(self) -> Mapping[str, int]:
+        """How far every projector that has begun has come, by its name."""
+        ...
+
     async def load(
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None
     ) -> Sequence[ProjectionRow]:

@@ -19,13 +19,14 @@ from noetl.errors import Corruption, InvalidEvent, NoetlError, NotFound
 from noetl.kernel import canonical
 from noetl.kernel.chain import MODULUS, LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import checksum_of
-from noetl.kernel.fold import Difference, compare
+from noetl.kernel.fold import ROOT_ID, Difference, compare
 from noetl.kernel.fold.surface import checksum_of_rows
 from noetl.kernel.streams import execution_of, root_of
 from noetl.ports.ledger import Audited, Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Cutoff, Replayed, Replayer
+from noetl.replay.shares import progress_of
 from noetl.replay.walk import StreamWalk, seal_in_record
 
 __all__ = ["LedgerVerification", "Problem", "Verification", "Verifier"]
@@ -261,7 +262,9 @@ class Verifier:
         return []
 
     async def _check_parity(self, root: Stream, rows: Sequence[ProjectionRow], found: Verification) -> None:
-        found.projected_to = await self._projections.checkpoint(self._projector)
+        progress = await progress_of(self._projections, self._projector)
+        ahead = [row.version for row in rows if progress.is_shared and row.row_id == ROOT_ID]
+        found.projected_to = max([progress.position, *ahead])
         if found.events and not found.projected_to and not await self._is_unprojected():
             found.problems.append(Problem(what="there is no live state to compare with: its rows are gone"))
         by_surface: dict[str, dict[str, bytes]] = {}

@@ -12,18 +12,23 @@ from noetl.errors import InvalidInput, Unavailable
 from noetl.ports.fabric import Fabric
 from noetl.ports.kv import Kv
 from noetl.ports.queue import CommandQueue
+from noetl.replay.shares import Share, projected_to
 from noetl.runtime.home import Home
 from noetl.runtime.marks import Marks
 from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.publishing import Publisher
+from noetl.runtime.shards import ShardProjector
 from noetl.runtime.wiring import Embedded, open_embedded
 from noetl.settings import Settings
 
 if TYPE_CHECKING:
     from noetl.adapters.nats.streams import Topology
 
-__all__ = ["Messaging", "open_messaging", "open_publisher"]
+__all__ = ["Messaging", "open_messaging", "open_projector", "open_publisher"]
+
+_MOST_ATTEMPTS = 100
+"""What cannot be folded is given up at once; what is tried again waits for something that is away."""
 
 
 class Messaging(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +86,7 @@ async def open_publisher(
     async with open_messaging(settings, name=name) as messaging, open_embedded(home, settings) as embedded:
 
         async def floor() -> int:
-            return await embedded.projections.checkpoint(PROJECTOR)
+            return await projected_to(embedded.projections, PROJECTOR)
 
         yield (
             embedded,
@@ -95,5 +100,36 @@ async def open_publisher(
                 floor=floor,
                 queue=messaging.queue if commands else None,
                 batch=batch,
+            ),
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_projector(
+    home: Home, settings: Settings, share: Share, *, batch: int
+) -> AsyncIterator[tuple[Embedded, ShardProjector]]:
+    """The projector of a share of the shards, under its own name, whatever process it is."""
+    given = settings.projector
+    async with (
+        open_messaging(settings, name=process_name(share.name)) as messaging,
+        open_embedded(home, settings) as embedded,
+    ):
+        shards = None if share.count == 1 else share.shards
+        consumer = await messaging.fabric.consumer(
+            share.name, shards=shards, settle_within=given.settle, most_attempts=_MOST_ATTEMPTS
+        )
+        yield (
+            embedded,
+            ShardProjector(
+                embedded.ledger,
+                embedded.projections,
+                consumer,
+                embedded.registry,
+                embedded.clock,
+                share,
+                batch=batch,
+                settle_within=given.settle,
+                replayer=embedded.replayer,
+                snapshot_every=settings.snapshots.every,
             ),
         )

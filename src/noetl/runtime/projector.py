@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from noetl.errors import Corruption
+from noetl.errors import Corruption, Unavailable
 from noetl.kernel.event import Recorded
 from noetl.kernel.streams import root_of
 from noetl.kernel.upcast import UpcasterRegistry
@@ -14,12 +14,14 @@ from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
-from noetl.runtime.rows import Overtaken, fold_into_rows
+from noetl.replay.shares import projected_to
+from noetl.runtime.rows import Overtaken, fold_into_rows, reached_by
 
 __all__ = ["PROJECTOR", "CaughtUp", "Projector"]
 
 PROJECTOR = "embedded"
 _PAGE = 1000
+_TRIES = 5
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +32,10 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Projector:
-    """Follows the log by position. Rows and checkpoint are saved together, so a crash repeats work, never skips it."""
+    """Follows the log by position. Rows and checkpoint are saved together, so a crash repeats work, never skips it.
+
+    It shares the rows with projectors that follow the fabric: what they have done is left as it is.
+    """
 
     def __init__(
         self,
@@ -57,17 +62,13 @@ class Projector:
 
         A snapshot needs the whole state of an execution in memory: who cannot have that leaves it to others.
         """
-        position = await self._projections.checkpoint(PROJECTOR)
+        position = await projected_to(self._projections, PROJECTOR)
         events = 0
         due: set[Stream] = set()
         while page := await self._ledger.read_all(after_position=position, limit=_PAGE):
             rows: list[ProjectionRow] = []
-            try:
-                for root, group in _by_root(page).items():
-                    rows += await self._project(root, group, position, due)
-            except Overtaken as overtaken:
-                position = await self._follow(position, overtaken.row)
-                continue
+            for root, group in _by_root(page).items():
+                rows += await self._project(root, group, position, due)
             position = page[-1].position
             await self._projections.save(rows, checkpoint=(PROJECTOR, position))
             if self._settles:
@@ -80,18 +81,28 @@ class Projector:
     async def _project(
         self, root: Stream, group: Sequence[Recorded], after: int, due: set[Stream]
     ) -> list[ProjectionRow]:
-        folded = await fold_into_rows(self._projections, self._registry, root, group, after)
-        if folded.before // self._every != folded.after // self._every:
-            due.add(root)
-        return folded.rows
+        """The rows that a root's events change; those that another projector has folded already are left out."""
+        for _ in range(_TRIES):
+            try:
+                folded = await fold_into_rows(self._projections, self._registry, root, group, after)
+            except Overtaken as overtaken:
+                after = await self._follow(after, overtaken.row)
+                group = [item for item in group if item.position > after]
+                if not group:
+                    return []
+                continue
+            if folded.before // self._every != folded.after // self._every:
+                due.add(root)
+            return folded.rows
+        raise Unavailable(f"another projector is always faster with the rows of {root.stream_id}", hint="try again")
 
-    async def _follow(self, position: int, row: ProjectionRow) -> int:
-        """Go on from where the other projector is; its rows and its checkpoint were saved together."""
-        reached = await self._projections.checkpoint(PROJECTOR)
-        if reached < row.version:
+    async def _follow(self, after: int, row: ProjectionRow) -> int:
+        """Where another projector has brought a root; all rows of a root are saved together."""
+        reached = await reached_by(self._projections, row.root)
+        if reached < row.version or reached > await self._ledger.position():
             raise Corruption(
                 f"{row.surface} row {row.row_id} of {row.root.stream_id} claims position {row.version}, "
-                f"but the projector has only reached {max(position, reached)}",
+                f"but its projector has only reached {after}",
                 hint="run noetl verify",
             )
         return reached

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from noetl.kernel.event import Envelope, Recorded
-from noetl.kernel.fold import State, apply, keys_of, new_state
+from noetl.kernel.fold import ROOT_ID, State, apply, keys_of, new_state
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.ports.ledger import Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 
-__all__ = ["ROOT_ID", "Folded", "Overtaken", "fold_into_rows"]
-
-ROOT_ID = "root"
+__all__ = ["Folded", "Overtaken", "fold_into_rows", "reached_by"]
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +46,11 @@ async def fold_into_rows(
         for surface, row_id, row in state.take_changed()
     ]
     return Folded(rows=rows, before=before, after=state.root.event_count)
+
+
+async def reached_by(projections: ProjectionStore, root: Stream) -> int:
+    """The position up to which a root is projected: its own row changes with every event."""
+    return max((row.version for row in await projections.load(root, ids=[ROOT_ID])), default=0)
 
 
 async def _load(projections: ProjectionStore, root: Stream, events: Sequence[Envelope], after: int) -> State:

@@ -4,6 +4,10 @@ A delivery says that a root has moved. What is folded comes from the ledger, fro
 event that arrives twice, late or in another order changes nothing, and one that never arrives is folded with the next
 of its root. Rows never go back to an older version, so two processes of one share do no harm while one replaces the
 other.
+
+A fabric can lose what it had, and a new one never had what is old. So now and then the projector walks along the ledger
+itself, from where it did so last, and folds what it was not told. Its checkpoint is where such a walk has come to:
+everything of its share up to there is in the rows, whatever the fabric does.
 """
 
 from __future__ import annotations
@@ -12,61 +16,33 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from noetl.errors import Corruption, InvalidEvent, InvalidInput, Unavailable
-from noetl.kernel.event import Json
-from noetl.kernel.names import SHARD_COUNT
+from noetl.errors import Corruption, InvalidEvent, Unavailable
+from noetl.kernel.event import Json, Recorded
 from noetl.kernel.streams import root_of
 from noetl.kernel.time import parse_time
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.fabric import Consumer, Delivery
+from noetl.ports.fabric import Consumer, Delivery, shard_of_event
 from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
-from noetl.runtime.rows import ROOT_ID, Overtaken, fold_into_rows
+from noetl.replay.service import Replayer
+from noetl.replay.shares import Share, parse_share, projected_to
+from noetl.runtime.projector import PROJECTOR
+from noetl.runtime.rows import Overtaken, fold_into_rows, reached_by
 
 __all__ = ["Counts", "ShardProjector", "Share", "parse_share"]
 
 _PAGE = 1000
 _TRIES = 5
 _MOST_DELAY = 30.0
+_ANSWER_SECONDS = 2.0
 _SECOND = 1_000_000
 _log = logging.getLogger("noetl.projector")
-
-
-class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One of `count` equal shares of the logical shards."""
-
-    index: int
-    count: int
-
-    @property
-    def name(self) -> str:
-        """What the share's consumer and checkpoint are called, after every restart."""
-        return f"projector-{self.index}-of-{self.count}"
-
-    @property
-    def shards(self) -> range:
-        """Its shards."""
-        return range(self.index, SHARD_COUNT, self.count)
-
-
-def parse_share(text: str) -> Share:
-    """`0/4`: the first of four. Raises InvalidInput for a share that would own nothing."""
-    index, slash, count = text.partition("/")
-    if not (slash and index.isascii() and index.isdecimal() and count.isascii() and count.isdecimal()):
-        raise InvalidInput(f"'{text}' is not a share", hint="write it as i/n, such as 0/4")
-    share = Share(index=int(index), count=int(count))
-    if not 1 <= share.count <= SHARD_COUNT or share.index >= share.count:
-        raise InvalidInput(
-            f"'{text}' is a share that owns nothing",
-            hint=f"n is from 1 to {SHARD_COUNT}, and i from 0 to n - 1",
-        )
-    return share
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -80,6 +56,10 @@ class Counts(msgspec.Struct, kw_only=True):
     acknowledged: int = 0
     refused: int = 0
     given_up: int = 0
+    not_told: int = 0
+    """Roots that a walk along the ledger has found to be behind."""
+    unfoldable: int = 0
+    """Roots that a walk has passed because one of their events cannot be folded."""
     last_batch: int = 0
     last_position: int = 0
     lag_seconds: float = 0.0
@@ -99,14 +79,24 @@ class ShardProjector:
         share: Share,
         *,
         batch: int = 500,
+        settle_within: float = 30.0,
+        replayer: Replayer | None = None,
+        snapshot_every: int = 10_000,
     ) -> None:
+        """With a `replayer` a snapshot is taken of every root that has come so many events further."""
         self._ledger = ledger
         self._projections = projections
         self._consumer = consumer
         self._registry = registry
         self._clock = clock
         self._share = share
+        self._shards = frozenset(share.shards)
         self._batch = batch
+        self._settle = settle_within
+        self._replayer = replayer
+        self._every = snapshot_every
+        self._due: set[Stream] = set()
+        self._is_known = False
         self.counts = Counts()
 
     async def step(self, *, wait: float = 0.0) -> int:
@@ -114,12 +104,14 @@ class ShardProjector:
         deliveries = await self._consumer.fetch(self._batch, wait=wait)
         if not deliveries:
             return 0
+        await self._announce()
         began = time.perf_counter()
         self.counts.deliveries += len(deliveries)
         self.counts.batches += 1
         self.counts.last_batch = len(deliveries)
         try:
-            done = await self._project(deliveries)
+            async with self._extended(deliveries):
+                done = await self._project(deliveries)
         except Unavailable as error:
             self.counts.last_error = error.message
             await self._refuse(deliveries)
@@ -130,12 +122,47 @@ class ShardProjector:
         metrics.observe("noetl_projector_batch_seconds", time.perf_counter() - began)
         return len(deliveries)
 
-    async def run(self, stop: asyncio.Event, *, wait: float = 1.0, most_wait: float = 10.0) -> None:
-        """Project until told to stop; while something is away it is asked ever more rarely."""
-        pause = 0.0
+    async def walk(self, stop: asyncio.Event | None = None) -> int:
+        """Fold what the ledger has of this share beyond the checkpoint, and move it. Returns where it is then."""
+        await self._announce()
+        last = await self._ledger.position()
+        before = await self._projections.checkpoint(self._share.name)
+        at = max(before, await projected_to(self._projections, PROJECTOR))
+        if at > before:
+            await self._save([], checkpoint=(self._share.name, at))
+        while at < last and not (stop and stop.is_set()):
+            page = await self._ledger.read_all(after_position=at, to_position=last, limit=_PAGE)
+            if not page:
+                break
+            rows: list[ProjectionRow] = []
+            for root, upto in self._own(page).items():
+                try:
+                    rows += await self._told(root, upto)
+                except (InvalidEvent, Corruption) as error:
+                    _log.error("%s is not projected any further: %s", root.stream_id, error.message)
+                    self.counts.unfoldable += 1
+                except _Behind:
+                    return at
+            at = page[-1].position
+            await self._save(rows, checkpoint=(self._share.name, at))
+        return at
+
+    async def run(
+        self, stop: asyncio.Event, *, wait: float = 1.0, most_wait: float = 10.0, walk_every: float = 30.0
+    ) -> None:
+        """Project until told to stop; while something is away it is asked ever more rarely.
+
+        It walks along the ledger first, then whenever the fabric has nothing more to tell, and at least every
+        `walk_every` seconds.
+        """
+        pause, walk_at, walked = 0.0, 0.0, -1
         while not stop.is_set():
             try:
-                await self.step(wait=wait)
+                if time.monotonic() >= walk_at:
+                    walked, walk_at = await self.walk(stop), time.monotonic() + walk_every
+                took = await self.step(wait=wait)
+                if not took and walked < self.counts.last_position:
+                    walk_at = 0.0
                 self.counts.last_error, pause = None, 0.0
             except Unavailable as error:
                 if self.counts.last_error is None or not pause:
@@ -146,43 +173,97 @@ class ShardProjector:
                     await asyncio.wait_for(stop.wait(), pause)
 
     async def summary(self) -> Json:
-        """How it is, for `/summary`."""
-        lag = await self._consumer.lag()
+        """How it is, for `/summary`; of what does not answer it says that."""
         counts: Json = msgspec.to_builtins(self.counts)
+        levels: Json = {"lag": None, "checkpoint": None, "position": None}
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                levels["checkpoint"] = await self._projections.checkpoint(self._share.name)
+                levels["position"] = await self._ledger.position()
+                levels["lag"] = msgspec.to_builtins(await self._consumer.lag())
+        except Unavailable as error:
+            counts["last_error"] = error.message
+        except TimeoutError:
+            missing = next(name for name in ("checkpoint", "position", "lag") if levels[name] is None)
+            counts["last_error"] = f"its {missing} is not answered within {_ANSWER_SECONDS:g} seconds"
         return {
-            "ok": self.counts.last_error is None,
+            "ok": counts["last_error"] is None,
             "share": {"name": self._share.name, "index": self._share.index, "count": self._share.count},
-            "lag": {"waiting": lag.waiting, "unsettled": lag.unsettled},
-            "checkpoint": await self._projections.checkpoint(self._share.name),
+            **levels,
             **counts,
         }
+
+    @contextlib.asynccontextmanager
+    async def _extended(self, deliveries: Sequence[Delivery]) -> AsyncIterator[None]:
+        """Keep what takes long from being delivered again meanwhile."""
+
+        async def extend() -> None:
+            while True:
+                await asyncio.sleep(self._settle / 3)
+                with contextlib.suppress(Unavailable):  # then it comes again, and changes nothing
+                    await self._consumer.extend(deliveries)
+
+        task = asyncio.create_task(extend())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _announce(self) -> None:
+        """Leave a checkpoint, be it at nothing: from then on it is known that rows may be ahead of others."""
+        if not self._is_known:
+            await self._projections.save([], checkpoint=(self._share.name, 0))
+            self._is_known = True
 
     async def _project(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         rows: list[ProjectionRow] = []
         done: list[Delivery] = []
         for root, group in _by_root(deliveries).items():
             try:
-                rows += await self._fold(root, max(one.item.position for one in group))
+                folded = await self._fold(root, max(one.item.position for one in group))
+                self.counts.stale_deliveries += folded is None
+                rows += folded or []
                 done += group
             except (InvalidEvent, Corruption) as error:
                 await self._give_up(group, error.message)
             except _Behind:
                 await self._refuse(group)
-        last = max(deliveries, key=lambda one: one.item.position).item
-        saved = await self._projections.save(rows, checkpoint=(self._share.name, last.position))
-        self.counts.rows += saved.written
-        self.counts.stale_rows += saved.stale
-        self.counts.last_position = last.position
-        self.counts.lag_seconds = max(0.0, (self._clock.now() - parse_time(last.event.ingest_time)) / _SECOND)
+        await self._save(rows)
+        if done:
+            last = max(done, key=lambda one: one.item.position).item
+            self.counts.last_position = max(self.counts.last_position, last.position)
+            self.counts.lag_seconds = max(0.0, (self._clock.now() - parse_time(last.event.ingest_time)) / _SECOND)
         return done
 
-    async def _fold(self, root: Stream, upto: int) -> list[ProjectionRow]:
-        """The rows that bring a root up to date; those of a root that is far behind are saved on the way."""
+    async def _save(self, rows: Sequence[ProjectionRow], *, checkpoint: tuple[str, int] | None = None) -> None:
+        saved = await self._projections.save(rows, checkpoint=checkpoint)
+        self.counts.rows += saved.written
+        self.counts.stale_rows += saved.stale
+        metrics.count("noetl_projector_rows_total", "written", amount=saved.written)
+        metrics.count("noetl_projector_rows_total", "stale", amount=saved.stale)
+        while self._due and self._replayer is not None:
+            await self._replayer.snapshot(self._due.pop())
+
+    def _own(self, page: Sequence[Recorded]) -> Mapping[Stream, int]:
+        """The roots of this share on a page, and the last position of each."""
+        return {
+            Stream(item.event.tenant_id, root_of(item.event.stream_id)): item.position
+            for item in page
+            if shard_of_event(item.event) in self._shards
+        }
+
+    async def _told(self, root: Stream, upto: int) -> list[ProjectionRow]:
+        folded = await self._fold(root, upto)
+        self.counts.not_told += folded is not None
+        return folded or []
+
+    async def _fold(self, root: Stream, upto: int) -> list[ProjectionRow] | None:
+        """The rows that bring a root up to date, None if it is; those of one far behind are saved on the way."""
         for _ in range(_TRIES):
-            after = await self._reached(root)
+            after = await reached_by(self._projections, root)
             if after >= upto:
-                self.counts.stale_deliveries += 1
-                return []
+                return None
             try:
                 return await self._fold_from(root, after, upto)
             except Overtaken:
@@ -195,15 +276,12 @@ class ShardProjector:
             if not page:
                 raise _Behind
             folded = await fold_into_rows(self._projections, self._registry, root, page, after)
+            if folded.before // self._every != folded.after // self._every and self._replayer is not None:
+                self._due.add(root)
             after = page[-1].position
             if after >= upto:
                 return folded.rows
             await self._projections.save(folded.rows)
-
-    async def _reached(self, root: Stream) -> int:
-        """The position up to which a root is projected: its own row changes with every event."""
-        found = await self._projections.load(root, ids=[ROOT_ID])
-        return max((row.version for row in found), default=0)
 
     async def _refuse(self, deliveries: Sequence[Delivery]) -> None:
         """Later again, the later the oftener they were tried."""

@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from noetl.observe import metrics
 from noetl.observe.prometheus import CONTENT_TYPE, PrometheusRecorder
+from noetl.replay.shares import projected_to
 from noetl.runtime.projector import PROJECTOR
 from noetl.server.context import Caller, require, services_of
 
@@ -50,7 +51,7 @@ async def show(request: Request, _: Caller = _READ) -> Response:
     """The metrics of this process in Prometheus' text format."""
     recorder: PrometheusRecorder = request.app.state.recorder
     embedded = services_of(request).embedded
-    behind = await embedded.ledger.position() - await embedded.projections.checkpoint(PROJECTOR)
+    behind = await embedded.ledger.position() - await projected_to(embedded.projections, PROJECTOR)
     recorder.level("noetl_projection_lag_events", max(0, behind))
     for level in await embedded.tiers.levels():
         recorder.level("noetl_payload_tier_bytes", level.bytes, level.tier)

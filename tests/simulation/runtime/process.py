@@ -47,7 +47,9 @@ _READS: dict[str, Place] = dict.fromkeys(("read", "read_all", "by_key", "head"),
 _LEDGER: dict[str, Place] = {**_READS, "append": "append"}
 _LEASES: dict[str, Place] = dict.fromkeys(("take", "renew", "release", "holder", "expire"), "lease")
 _OBJECTS: dict[str, Place] = dict.fromkeys(("put", "get", "head"), "object")
-_PROJECTIONS: dict[str, Place] = {"save": "save", "load": "read", "query": "read", "checkpoint": "read"}
+_PROJECTIONS: dict[str, Place] = {
+    "save": "save", "load": "read", "query": "read", "checkpoint": "read", "checkpoints": "read"
+}  # fmt: skip
 
 
 class Process:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,11 @@ from noetl.errors import InvalidInput, Unavailable
 from noetl.kernel.event import Recorded
 from noetl.kernel.names import SHARD_COUNT
 from noetl.kernel.tail import Stream
-from noetl.ports.fabric import shard_of_event
+from noetl.ports.fabric import Delivery, shard_of_event
 from noetl.ports.ledger import Ledger
+from noetl.replay.shares import projected_to
 from noetl.replay.verify import Verifier
+from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.shards import ShardProjector, Share, parse_share
 from tests.golden.produce import produce
 from tests.unit.kernel.drafts import STREAM, draft
@@ -31,9 +35,16 @@ class Away:
         self._ledger = ledger
         self.away = False
 
-    async def read_root(self, root: Stream, **place: int) -> Sequence[Recorded]:
+    async def position(self) -> int:
+        self._answer()
+        return await self._ledger.position()
+
+    def _answer(self) -> None:
         if self.away:
             raise Unavailable("the ledger does not answer")
+
+    async def read_root(self, root: Stream, **place: int) -> Sequence[Recorded]:
+        self._answer()
         return await self._ledger.read_root(root, **place)
 
 
@@ -77,7 +88,10 @@ async def test_rows_are_what_a_replay_gives(shop: Shop, fabric: MemoryFabric) ->
     one = await projector(shop, fabric, batch=64)
     await drain(one)
     await prove(shop)
-    assert await shop.projections.checkpoint(WHOLE.name) == await shop.ledger.position()
+    assert await shop.projections.checkpoint(WHOLE.name) == 0
+    assert await one.walk() == await shop.projections.checkpoint(WHOLE.name) == await shop.ledger.position()
+    assert one.counts.not_told == 0
+    await prove(shop)
     assert one.counts.acknowledged == await shop.ledger.position()
 
 
@@ -155,7 +169,9 @@ async def test_while_the_ledger_is_away_deliveries_are_refused_and_come_again(sh
     ledger.away = True
     with pytest.raises(Unavailable):
         await one.step()
-    assert (one.counts.refused, (await one.summary())["ok"]) == (6, False)
+    found = await one.summary()
+    assert (one.counts.refused, found["ok"], found["last_error"]) == (6, False, "the ledger does not answer")
+    assert (found["checkpoint"], found["position"], found["lag"]) == (0, None, None)
     ledger.away = False
     assert await one.step() == 0
     shop.clock.advance(1)
@@ -195,8 +211,122 @@ async def test_the_summary_says_how_it_goes(shop: Shop, fabric: MemoryFabric) ->
     one = await projector(shop, fabric, batch=2)
     await one.step()
     found = await one.summary()
-    assert (found["ok"], found["lag"], found["checkpoint"]) == (True, {"waiting": 2, "unsettled": 0}, 2)
+    assert (found["ok"], found["lag"], found["checkpoint"]) == (True, {"waiting": 2, "unsettled": 0}, 0)
+    assert (found["last_position"], found["position"]) == (2, 4)
+    await one.walk()
+    assert (await one.summary())["checkpoint"] == 4
     assert (found["share"]["name"], found["acknowledged"]) == ("projector-0-of-1", 2)
+
+
+async def test_a_walk_folds_what_the_fabric_never_told(shop: Shop, fabric: MemoryFabric) -> None:
+    for root in ROOTS:
+        await shop.run_steps(3, stream=root)
+    shares = [await projector(shop, fabric, Share(index=index, count=3)) for index in range(3)]
+    for one in shares[:2]:
+        assert await one.walk() == await shop.ledger.position()
+    assert await projected_to(shop.projections, PROJECTOR) == 0
+    await shares[2].walk()
+    assert await projected_to(shop.projections, PROJECTOR) == await shop.ledger.position()
+    assert sum(one.counts.not_told for one in shares) == len(ROOTS)
+    assert {row.root for row in (await shop.projections.query("execution", limit=100)).rows} == set(ROOTS)
+    await prove(shop)
+
+
+async def test_a_walk_passes_a_root_that_cannot_be_folded(shop: Shop, fabric: MemoryFabric) -> None:
+    await shop.write(draft("command.issued", aggregate_type="command", payload={"kind": 7}))
+    await shop.run_steps(3, stream=ROOTS[0])
+    one = await projector(shop, fabric)
+    assert await one.walk() == await shop.ledger.position()
+    assert (one.counts.unfoldable, bool(await shop.projections.load(ROOTS[0]))) == (1, True)
+
+
+async def test_a_share_begins_where_the_whole_log_was_projected_to(shop: Shop, fabric: MemoryFabric) -> None:
+    await shop.run_steps(5)
+    await shop.projector.catch_up()
+    one = await projector(shop, fabric)
+    assert (await one.walk(), one.counts.rows) == (6, 0)
+    assert await shop.projections.checkpoint(WHOLE.name) == 6
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_it_and_the_embedded_projector_share_the_rows(seed: int, shop: Shop, fabric: MemoryFabric) -> None:
+    chance, one = random.Random(seed), await projector(shop, fabric, batch=3)
+    for turn in range(30):
+        await shop.run_steps(chance.randrange(4), stream=ROOTS[turn % 3])
+        match chance.randrange(4):
+            case 0:
+                await shop.projector.catch_up()
+            case 1:
+                await publish(shop, fabric)
+                await one.step()
+            case 2:
+                await one.walk()
+        await prove(shop, PROJECTOR)
+    await drain(one)
+    await shop.projector.catch_up()
+    await prove(shop, PROJECTOR)
+
+
+async def test_snapshots_are_taken_when_they_are_due(shop: Shop, fabric: MemoryFabric) -> None:
+    await shop.run_steps(5)
+    await publish(shop, fabric)
+    consumer = await fabric.consumer(WHOLE.name)
+    one = ShardProjector(
+        shop.ledger, shop.projections, consumer, shop.registry, shop.clock, WHOLE,
+        replayer=shop.replayer, snapshot_every=4,
+    )  # fmt: skip
+    await drain(one)
+    assert [taken.position for taken in await shop.projections.snapshots(STREAM, at_or_before=100)] == [6]
+
+
+async def test_what_takes_long_is_not_delivered_again(shop: Shop, fabric: MemoryFabric) -> None:
+    await shop.run_steps(3)
+    await publish(shop, fabric)
+
+    class Patient:
+        extended = asyncio.Event()
+
+        async def extend(self, deliveries: Sequence[Delivery]) -> None:
+            self.extended.set()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    class Slow:
+        async def read_root(self, root: Stream, **place: int) -> Sequence[Recorded]:
+            await consumer.extended.wait()
+            return await shop.ledger.read_root(root, **place)
+
+    inner, consumer = await fabric.consumer(WHOLE.name), Patient()
+    one = ShardProjector(
+        Slow(), shop.projections, consumer, shop.registry, shop.clock, WHOLE,  # type: ignore[arg-type]  # reads only
+        settle_within=0.03,
+    )  # fmt: skip
+    async with asyncio.timeout(10):
+        assert await one.step() == 4
+    await prove(shop)
+
+
+async def test_the_slowest_of_a_complete_set_of_shares_counts(shop: Shop) -> None:
+    async def reach(name: str, position: int) -> int:
+        await shop.projections.save([], checkpoint=(name, position))
+        return await projected_to(shop.projections, PROJECTOR)
+
+    assert await projected_to(shop.projections, PROJECTOR) == 0
+    assert await reach("projector-0-of-2", 9) == 0
+    assert await reach("projector-1-of-2", 7) == 7
+    assert await reach(PROJECTOR, 8) == 8
+    assert await reach("projector-0-of-1", 20) == 20
+    assert await reach("projector-7-of-1", 99) == 20
+    assert await reach("another", 99) == 20
+
+
+def test_a_share_may_be_named_by_the_machine() -> None:
+    assert parse_share("host/4", host="noetl-projector-2.noetl.svc") == Share(index=2, count=4)
+    with pytest.raises(InvalidInput, match="number is 4"):
+        parse_share("host/4", host="noetl-projector-4")
+    with pytest.raises(InvalidInput, match="'laptop', does not end with a number"):
+        parse_share("host/4", host="laptop")
 
 
 def test_shares_are_read_strictly() -> None:

@@ -54,6 +54,10 @@ class MemoryProjectionStore:
         """The position a projector has reached."""
         return self._checkpoints.get(projector, 0)
 
+    async def checkpoints(self) -> Mapping[str, int]:
+        """How far every projector has come."""
+        return dict(self._checkpoints)
+
     async def load(
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None
     ) -> Sequence[ProjectionRow]:

@@ -39,6 +39,7 @@ _CHECKPOINT = """
     WHERE excluded.position > known.position
 """
 _REACHED = "SELECT position FROM projection_checkpoint WHERE projector = %s"
+_ALL_REACHED = "SELECT projector, position FROM projection_checkpoint"
 # The primary key, from one surface to the next: there are few of them.
 _SURFACES = """
     WITH RECURSIVE known (surface) AS (
@@ -147,6 +148,10 @@ class PostgresProjectionStore:
         """The position a projector has reached."""
         rows = await self._database.fetch(_REACHED, (projector,))
         return int(rows[0][0]) if rows else 0
+
+    async def checkpoints(self) -> Mapping[str, int]:
+        """How far every projector has come."""
+        return {projector: int(position) for projector, position in await self._database.fetch(_ALL_REACHED)}
 
     async def load(
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None

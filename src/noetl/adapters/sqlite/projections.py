@@ -56,6 +56,7 @@ _LOAD_PAGE = f"SELECT {_COLUMNS} FROM projection WHERE {_IN_ROOT} AND row_id > ?
 
 _DELETE = f"DELETE FROM projection WHERE {_IN_ROOT}"
 _REACHED = "SELECT position FROM projection_checkpoint WHERE projector = ?"
+_ALL_REACHED = "SELECT projector, position FROM projection_checkpoint"
 
 _SNAPSHOT = tuple(name for name in Snapshot.__struct_fields__ if name != "root")
 _SNAPSHOT_COLUMNS = ", ".join(_SNAPSHOT)
@@ -126,6 +127,10 @@ class SqliteProjectionStore:
         """The position a projector has reached."""
         row = await self._database.read(lambda connection: connection.execute(_REACHED, (projector,)).fetchone())
         return row[0] if row else 0
+
+    async def checkpoints(self) -> Mapping[str, int]:
+        """How far every projector has come."""
+        return dict(await self._database.read(lambda connection: connection.execute(_ALL_REACHED).fetchall()))
 
     async def load(
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None

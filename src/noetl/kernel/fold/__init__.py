@@ -7,12 +7,13 @@ template, reads a clock or looks anything up: what it needs was recorded when th
 
 from noetl.kernel.fold.apply import FOLD_VERSION, apply, keys_of, new_state
 from noetl.kernel.fold.parity import Difference, compare
-from noetl.kernel.fold.state import State
+from noetl.kernel.fold.state import ROOT_ID, State
 from noetl.kernel.fold.surface import EXECUTION_SURFACES, RowSum, Surface, bundle_of, state_checksum
 
 __all__ = [
     "EXECUTION_SURFACES",
     "FOLD_VERSION",
+    "ROOT_ID",
     "Difference",
     "RowSum",
     "State",

@@ -14,7 +14,7 @@ from noetl.kernel.fold.surface import Key, Surface, bundle_of
 
 __all__ = ["SURFACES_BY_CATEGORY", "State"]
 
-_ROOT = "root"
+ROOT_ID = "root"
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class _Shape(msgspec.Struct, frozen=True):
         return self.row() if self.key_field is None else self.row(**{self.key_field: key})
 
     def key_of(self, row: Row) -> Key:
-        return _ROOT if self.key_field is None else getattr(row, self.key_field)
+        return ROOT_ID if self.key_field is None else getattr(row, self.key_field)
 
 
 # The root surface comes first: it counts every event of its streams.
@@ -62,7 +62,7 @@ class State:
     @property
     def root(self) -> Any:
         """The row of the root itself, marked as changed."""
-        return next(iter(self.surfaces.values())).edit(_ROOT)
+        return next(iter(self.surfaces.values())).edit(ROOT_ID)
 
     def bundle(self) -> dict[str, str]:
         """The checksum of every surface."""

@@ -8,6 +8,7 @@ from noetl.errors import NotFound
 from noetl.kernel.tail import Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Cutoff, Replayer
+from noetl.replay.shares import progress_of
 from noetl.replay.verify import Verifier
 from noetl.runtime.projector import PROJECTOR
 
@@ -59,18 +60,22 @@ class RowRepairer:
     async def _rebuild(self, root: Stream) -> bool:
         for _ in range(_TRIES):
             position = await self._projections.checkpoint(PROJECTOR)
-            rows = await self._rows(root, position)
+            shared = (await progress_of(self._projections, PROJECTOR)).is_shared
+            rows = await self._rows(root, Cutoff() if shared else Cutoff(position=position))
             if await self._projections.replace(root, rows, at=(PROJECTOR, position)):
                 return True
         return False
 
-    async def _rows(self, root: Stream, position: int) -> list[ProjectionRow]:
+    async def _rows(self, root: Stream, cutoff: Cutoff) -> list[ProjectionRow]:
+        """Where shares are projected, rows may be ahead of any checkpoint, and must not go back: then everything."""
         try:
-            replayed = await self._replayer.replay(root, Cutoff(position=position), snapshots=False)
+            replayed = await self._replayer.replay(root, cutoff, snapshots=False)
         except NotFound:
             return []  # rows of something that was never in the log
         return [
-            ProjectionRow(root=root, surface=name, row_id=row_id, version=position, row=row.encoded())
+            ProjectionRow(
+                root=root, surface=name, row_id=row_id, version=cutoff.position or replayed.position, row=row.encoded()
+            )
             for name in replayed.state.surfaces
             for row_id, row in replayed.state.rows(name)
         ]

@@ -26,6 +26,7 @@ __all__ = [
     "DATABASE_VARIABLE",
     "FILE_NAME",
     "PRIVATE_VARIABLES",
+    "SERVICE_TOKEN_VARIABLE",
     "Auth",
     "Bytes",
     "Codec",
@@ -60,7 +61,9 @@ SECRET_VARIABLES = frozenset({"NOETL_WALLET__KEK"})
 """Named like settings, but keys: read where they are used, shown nowhere."""
 DATABASE_VARIABLE = "NOETL_DATABASE"
 """A shorter name for `NOETL_LEDGER__URL`."""
-PRIVATE_VARIABLES = SECRET_VARIABLES | {DATABASE_VARIABLE, "NOETL_LEDGER__URL"}
+SERVICE_TOKEN_VARIABLE = "NOETL_INTERNAL_API_TOKEN"  # noqa: S105 - its name
+"""What an installation's own parts show to its servers; a key too."""
+PRIVATE_VARIABLES = SECRET_VARIABLES | {DATABASE_VARIABLE, "NOETL_LEDGER__URL", SERVICE_TOKEN_VARIABLE}
 """What no template may read: they are keys, or have a password in them."""
 
 

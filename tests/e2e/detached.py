@@ -10,7 +10,7 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def detached(home: Home, *options: str) -> Iterator[Client]:
+def detached(home: Home, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Client]:
     """A server in the background on a free port; whatever happens, it does not outlive the test."""
-    started = home.json("server", "start", "--detach", "--port", "0", *options)
+    started = home.json("server", "start", "--detach", "--port", "0", *options, env=env)
     try:
         yield Client(started["url"])
     finally:

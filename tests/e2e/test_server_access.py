@@ -320,3 +320,28 @@ class TestSecrets:
             assert lengths() == len(SECRET)
             assert client("DELETE", place).status == 200
             assert lengths() == len("none")
+
+
+class TestInternalRoutes:
+    SERVICE = "5e7ce" * 10
+
+    def test_they_are_for_the_service_token_alone(self, new_home: Home) -> None:
+        with detached(new_home, env={"NOETL_INTERNAL_API_TOKEN": self.SERVICE}) as client:
+            registered(client)
+            client.ended(client("POST", "/api/execute", {"path": "guide/hello"}).document["execution_id"])
+            route = "/api/internal/outbox/pending-count"
+            for wrong in (None, "", self.SERVICE[:-1], self.SERVICE + "0", "x" * 10_000):
+                answer = Client(client.url, wrong)("GET", route)
+                assert answer.status == 401, answer
+                assert "service token" in answer.document["detail"]
+            service = Client(client.url, self.SERVICE)
+            assert service("GET", route).document["pending"] >= 0
+            assert service("POST", "/api/internal/events/project").document["position"] > 0
+            assert service("GET", route).document == {"pending": 0}
+        for file in new_home.path.rglob("*"):
+            assert not file.is_file() or self.SERVICE.encode() not in file.read_bytes(), file
+
+    def test_one_that_can_be_guessed_is_refused_and_nothing_is_made(self, new_home: Home) -> None:
+        refused = new_home.run("server", "start", "--port", "0", env={"NOETL_INTERNAL_API_TOKEN": "hello"})
+        assert (refused.code, "openssl rand -hex 32" in refused.stderr) == (2, True)
+        assert not new_home.path.exists()

@@ -14,7 +14,7 @@ from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
-from noetl.replay.shares import projected_to
+from noetl.replay.shares import progress_of, projected_to
 from noetl.runtime.rows import Overtaken, fold_into_rows, reached_by
 
 __all__ = ["PROJECTOR", "CaughtUp", "Projector"]
@@ -97,12 +97,14 @@ class Projector:
         raise Unavailable(f"another projector is always faster with the rows of {root.stream_id}", hint="try again")
 
     async def _follow(self, after: int, row: ProjectionRow) -> int:
-        """Where another projector has brought a root; all rows of a root are saved together."""
+        """Where another projector has brought a root; all its rows are saved together, and after a checkpoint."""
         reached = await reached_by(self._projections, row.root)
-        if reached < row.version or reached > await self._ledger.position():
+        progress = await progress_of(self._projections, PROJECTOR)
+        possible = await self._ledger.position() if progress.is_shared else progress.position
+        if not row.version <= reached <= possible:
             raise Corruption(
                 f"{row.surface} row {row.row_id} of {row.root.stream_id} claims position {row.version}, "
-                f"but its projector has only reached {after}",
+                f"but its projector has only reached {max(after, min(reached, possible))}",
                 hint="run noetl verify",
             )
         return reached

@@ -21,6 +21,7 @@ from noetl.server import (
     credentials,
     executions,
     health,
+    internal,
     keychain,
     metrics,
     problems,
@@ -41,7 +42,7 @@ MOST_BODY = 16 * 1024 * 1024
 _STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
-    keychain.router, metrics.router,
+    keychain.router, metrics.router, internal.router,
 )  # fmt: skip
 _ABOUT = (
     "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "
@@ -56,6 +57,7 @@ def build_app(
     admit: Admit | None = None,
     access: Access | None = None,
     recorder: PrometheusRecorder | None = None,
+    service_token: internal.ServiceToken | None = None,
     most_body: int = MOST_BODY,
 ) -> FastAPI:
     """The application over some services.
@@ -70,6 +72,7 @@ def build_app(
     app.state.identify = as_local_user(settings) if admit is None else identify
     app.state.access = access or AllowAll()
     app.state.custody = custody_of(services.embedded, settings)
+    app.state.service_token = service_token
     app.state.recorder = recorder or PrometheusRecorder()
     app.state.closing = asyncio.Event()
     problems.install(app)

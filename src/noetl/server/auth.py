@@ -1,9 +1,9 @@
 """Who gets in: tokens where there is authentication, this machine's own programs where there is none.
 
 The guard stands before every route, known or not, so that a new route cannot forget it. Only the health check is
-open, and the routes of slots, which ask for the token of a stage themselves. Without authentication the danger is a
-browser on the same machine: a page from elsewhere may reach a loopback address by a name of its own (DNS rebinding)
-or send a form there. Such requests are told by their Host and Origin.
+open, and the routes of slots and of our own services, which ask for the token of a stage or of a service themselves.
+Without authentication the danger is a browser on the same machine: a page from elsewhere may reach a loopback address
+by a name of its own (DNS rebinding) or send a form there. Such requests are told by their Host and Origin.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from noetl.ports.clock import Clock
 from noetl.ports.tokens import TokenInfo, Tokens
 from noetl.runtime.custody import TOKEN_PREFIX, digest_of
 from noetl.runtime.stages.paths import read_path
+from noetl.server import internal
 from noetl.server.problems import respond
 
 __all__ = ["Admit", "Guard", "LoopbackOnly", "TokenHolders", "identify"]
@@ -130,7 +131,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit, then pass on; or answer with what is wrong."""
-        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS and read_path(scope["path"]) is None:
+        if scope["type"] == "http" and not _looks_after_itself(scope["path"]):
             try:
                 scope[_KEY] = await self._admit(Request(scope))
             except NoetlError as error:
@@ -143,6 +144,11 @@ async def identify(request: Request) -> Caller:
     """Whom the guard has let in."""
     found: Caller = request.scope[_KEY]
     return found
+
+
+def _looks_after_itself(path: str) -> bool:
+    """Whether nobody needs to be known to ask there, or the route itself asks for a token of another kind."""
+    return path in _OPEN_PATHS or path in internal.PATHS or read_path(path) is not None
 
 
 def _refused(reason: str, message: str) -> Unauthenticated:

@@ -23,6 +23,7 @@ from noetl.runtime.service import Workplace, open_services
 from noetl.runtime.wiring import open_embedded
 from noetl.server.app import build_app
 from noetl.server.auth import LoopbackOnly, TokenHolders
+from noetl.server.internal import service_token_of
 from noetl.server.running import bind, serve
 from noetl.settings import Settings
 from noetl.tools.secrets.logs import RedactingFilter
@@ -43,6 +44,7 @@ async def host_home(
     """
     server = settings.server
     check_binding(server.host, server.port, server.auth)
+    service_token = service_token_of(os.environ)
     home.create()
     async with contextlib.AsyncExitStack() as opened:
         presence = opened.enter_context(Presence(home.path).held())
@@ -72,6 +74,7 @@ async def host_home(
             else LoopbackOnly(local_caller(settings), [server.host]),
             access=RoleAccess() if by_token else AllowAll(),
             recorder=recorder,
+            service_token=service_token,
         )
 
         def ready() -> None:

@@ -11,7 +11,9 @@ import msgspec
 
 from noetl.errors import NoetlError, Unauthenticated, Unavailable
 from noetl.kernel.streams import execution_of
+from noetl.replay.shares import projected_to
 from noetl.runtime.origin import origin_of
+from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.service.freshness import Freshness
 from noetl.runtime.service.service import Service, Workplace, open_service
 from noetl.runtime.stages.door import Door
@@ -67,6 +69,11 @@ class Services:
         raise Unauthenticated(
             "the token is not that of a stage which is kept here", hint="the stage has ended or moved: drop the work"
         )
+
+    async def project(self) -> int:
+        """Bring the rows up to date with the log; the position that all of them have reached."""
+        await self._freshness.now()
+        return await projected_to(self.embedded.projections, PROJECTOR)
 
     async def take_up(self) -> int:
         """Go on with everything that a process before this one has left running; how many executions that were.

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from noetl.adapters.nats.connection import connect
@@ -271,3 +272,75 @@ def test_time_is_not_lost_at_rest(home: PostgresHome, own_nats: Servers) -> None
         last = append(home, 1)
         wait_for(lambda: summary(one)["last_position"] >= last, "it does not follow")
         assert time.monotonic() - begun < 10
+
+
+class TestRebuild:
+    def query(self, home: PostgresHome, sql: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(home.database, options="-c search_path=noetl") as connection:
+            done = connection.execute(sql.encode())
+            return done.fetchall() if done.description else []
+
+    def damage(self, home: PostgresHome) -> None:
+        self.query(home, "UPDATE projection SET row = replace(row, 'daily', 'dayly') WHERE root = 'execution/7001'")
+        self.query(home, "DELETE FROM projection WHERE root = 'execution/7002'")
+        columns = "surface, 1, 'execution/1', tenant_id, row_id, version, row, fields"
+        self.query(home, f"INSERT INTO projection SELECT {columns} FROM projection WHERE root = 'execution/7003'")
+
+    def test_damaged_rows_are_named_and_then_replaced(self, home: PostgresHome) -> None:
+        append(home, 0)
+        home.json("list")
+        sound = home.json("projector", "rebuild", "--check")
+        assert (sound["wrong_rows"], sound["late_roots"], sound["replaced"]) == (0, 0, False)
+        self.damage(home)
+        looked = home.run("projector", "rebuild", "--check", "--json")
+        assert (looked.code, looked.document["replaced"]) == (4, False)
+        named = {(one["root"], one["what"]) for one in looked.document["first"]}
+        assert {("execution/7001", "different"), ("execution/7002", "missing"), ("execution/1", "extra")} <= named
+        assert home.run("verify", "7001", "--tenant", "acme").code == 4
+        done = home.json("projector", "rebuild")
+        assert (done["replaced"], done["wrong_rows"], done["rows"]) == (
+            True,
+            looked.document["wrong_rows"],
+            sound["rows"],
+        )
+        assert home.run("verify", "--all").code == 0
+        assert home.json("projector", "rebuild", "--check")["wrong_rows"] == 0
+        assert self.query(home, "SELECT count(*) FROM command") == self.query(
+            home, "SELECT count(*) FROM projection WHERE surface = 'commands'"
+        )
+        assert self.query(home, "SELECT 1 FROM pg_namespace WHERE nspname = 'noetl_rebuild'") == []
+
+    def test_one_that_is_killed_changes_nothing_and_the_next_one_works(self, home: PostgresHome) -> None:
+        append(home, 0)
+        home.json("list")
+        self.damage(home)
+        before = self.query(home, "SELECT * FROM projection ORDER BY 1, 2, 3, 4, 5")
+        with psycopg.connect(home.database, options="-c search_path=noetl") as holding:
+            holding.execute("LOCK TABLE projection IN ROW EXCLUSIVE MODE")  # it comes as far as to the lock
+            with started(home, "nats://127.0.0.1:1", "projector", "rebuild") as process:
+                wait_for(
+                    lambda: bool(self.query(home, "SELECT 1 FROM pg_locks WHERE NOT granted")), "it does not compare"
+                )
+                second = home.run("projector", "rebuild")
+                assert (second.code, "another process" in second.stderr) == (1, True)
+                process.kill()
+                process.wait()
+        assert self.query(home, "SELECT * FROM projection ORDER BY 1, 2, 3, 4, 5") == before
+        wait_for(lambda: home.run("projector", "rebuild").code == 0, "what was killed holds it for ever")
+        assert home.run("verify", "--all").code == 0
+
+    def test_projectors_and_writers_go_on_meanwhile(self, home: PostgresHome, own_nats: Servers) -> None:
+        server = own_nats()
+        env = {"NOETL_NATS__URL": server.url}
+        with started(home, server.url, "outbox"), projecting(home, server.url, "0/1") as one:
+            for turn in range(3):
+                append(home, turn)
+                assert home.json("projector", "rebuild", env=env)["wrong_rows"] == 0
+            reached([one], append(home, 3))
+            assert home.run("verify", "--all", env=env).code == 0
+
+    def test_a_home_with_a_file_of_its_own_is_told_what_to_do(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "home")
+        home.json("import", ORDERS_LOG)
+        refused = home.run("projector", "rebuild")
+        assert (refused.code, "noetl repair" in refused.stderr) == (2, True)

@@ -64,12 +64,14 @@ class _Doubt:
 class Database:
     """A database that this release's migrations have prepared.
 
-    `patience` is how long a work may wait for a server that is away, or for a lock that another process holds.
+    `patience` is how long a work may wait for a server that is away, or for a lock that another process holds;
+    `schema` is where tables are looked for, several with commas between them.
     """
 
-    def __init__(self, url: str, *, patience: float = 10.0, connections: int = 10) -> None:
+    def __init__(self, url: str, *, patience: float = 10.0, connections: int = 10, schema: str = SCHEMA) -> None:
         self.address = Address(url)
         self.patience = patience
+        self._schema = schema
         self._conninfo = self.address.conninfo(connect_seconds=patience, lost_seconds=ANSWER_SECONDS)
         self._free = asyncio.Semaphore(connections)
         self._idle: list[tuple[float, Connection]] = []
@@ -133,7 +135,7 @@ class Database:
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.prepared_max = _PREPARED
         try:
-            configured = {"schema": SCHEMA, "lock_ms": str(int(self.patience * 1000))}
+            configured = {"schema": self._schema, "lock_ms": str(int(self.patience * 1000))}
             await connection.execute(_CONFIGURE, configured)
         except BaseException:
             await connection.close()

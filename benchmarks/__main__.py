@@ -16,6 +16,7 @@ from benchmarks.frames import frames
 from benchmarks.harness import Measurement
 from benchmarks.pass_table import pass_table
 from benchmarks.payload_write import payload_write
+from benchmarks.projector import projector
 from benchmarks.publisher import publisher
 from benchmarks.running import hello, loop, steps
 from benchmarks.shm import shm
@@ -41,6 +42,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "pass_table": (pass_table, "<= 1.3"),
     "frames": (frames, ">= 0.3"),
     "publisher": (publisher, ">= 0.5"),
+    "projector": (projector, ">= 0.4"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),

@@ -24,7 +24,7 @@ from noetl.kernel.stamp import Batch
 from tests.services.postgres_server import Database as Place
 from tests.services.postgres_server import Server, start, stop
 
-__all__ = ["copy_ledger"]
+__all__ = ["bench_database", "copy_ledger", "migrate"]
 
 _KEY = b"k" * 32
 _BATCHES = 20
@@ -38,8 +38,8 @@ def copy_ledger() -> Measurement:
     detail.
     """
     count = _BATCHES * _PER_BATCH
-    with _server() as place:
-        asyncio.run(_migrate(place))
+    with bench_database() as place:
+        asyncio.run(migrate(place))
         copied: dict[int, list[dict[str, bytes]]] = {}
         alone: list[float] = []
 
@@ -60,7 +60,7 @@ def copy_ledger() -> Measurement:
 
 
 @contextmanager
-def _server() -> Iterator[Place]:
+def bench_database() -> Iterator[Place]:
     """A server with its own defaults: what it has acknowledged is on the disk."""
     root = Path(tempfile.mkdtemp(prefix="noetl-bench-"))
     shutil.rmtree(root)
@@ -72,7 +72,8 @@ def _server() -> Iterator[Place]:
         stop(root)
 
 
-async def _migrate(place: Place) -> None:
+async def migrate(place: Place) -> None:
+    """Make the tables."""
     database = Database(place.dsn)
     await database.migrate()
     await database.close()

@@ -50,7 +50,8 @@ async def fold_into_rows(
 
 async def reached_by(projections: ProjectionStore, root: Stream) -> int:
     """The position up to which a root is projected: its own row changes with every event."""
-    return max((row.version for row in await projections.load(root, ids=[ROOT_ID])), default=0)
+    own = next(iter(new_state(root.stream_id).surfaces))
+    return max((row.version for row in await projections.load(root, surface=own, ids=[ROOT_ID])), default=0)
 
 
 async def _load(projections: ProjectionStore, root: Stream, events: Sequence[Envelope], after: int) -> State:

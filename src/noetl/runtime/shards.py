@@ -41,8 +41,17 @@ _PAGE = 1000
 _TRIES = 5
 _MOST_DELAY = 30.0
 _ANSWER_SECONDS = 2.0
+_AT_ONCE = 4
 _SECOND = 1_000_000
 _log = logging.getLogger("noetl.projector")
+
+
+class _Behind(Exception):
+    """The ledger that is read has not yet what was delivered, or others are faster all the time."""
+
+
+_Found = list[ProjectionRow] | None | InvalidEvent | Corruption | _Behind
+"""The rows that bring a root up to date, None if it is, or why there are none."""
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -135,14 +144,15 @@ class ShardProjector:
             if not page:
                 break
             rows: list[ProjectionRow] = []
-            for root, upto in self._own(page).items():
-                try:
-                    rows += await self._told(root, upto)
-                except (InvalidEvent, Corruption) as error:
-                    _log.error("%s is not projected any further: %s", root.stream_id, error.message)
+            for root, found in (await self._fold_all(self._own(page))).items():
+                if isinstance(found, InvalidEvent | Corruption):
+                    _log.error("%s is not projected any further: %s", root.stream_id, found.message)
                     self.counts.unfoldable += 1
-                except _Behind:
+                elif isinstance(found, _Behind):
                     return at
+                elif found is not None:
+                    self.counts.not_told += 1
+                    rows += found
             at = page[-1].position
             await self._save(rows, checkpoint=(self._share.name, at))
         return at
@@ -219,16 +229,17 @@ class ShardProjector:
     async def _project(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         rows: list[ProjectionRow] = []
         done: list[Delivery] = []
-        for root, group in _by_root(deliveries).items():
-            try:
-                folded = await self._fold(root, max(one.item.position for one in group))
-                self.counts.stale_deliveries += folded is None
-                rows += folded or []
-                done += group
-            except (InvalidEvent, Corruption) as error:
-                await self._give_up(group, error.message)
-            except _Behind:
-                await self._refuse(group)
+        groups = _by_root(deliveries)
+        folding = self._fold_all({root: max(one.item.position for one in group) for root, group in groups.items()})
+        for root, found in (await folding).items():
+            if isinstance(found, InvalidEvent | Corruption):
+                await self._give_up(groups[root], found.message)
+            elif isinstance(found, _Behind):
+                await self._refuse(groups[root])
+            else:
+                self.counts.stale_deliveries += found is None
+                rows += found or []
+                done += groups[root]
         await self._save(rows)
         if done:
             last = max(done, key=lambda one: one.item.position).item
@@ -253,10 +264,19 @@ class ShardProjector:
             if shard_of_event(item.event) in self._shards
         }
 
-    async def _told(self, root: Stream, upto: int) -> list[ProjectionRow]:
-        folded = await self._fold(root, upto)
-        self.counts.not_told += folded is not None
-        return folded or []
+    async def _fold_all(self, wanted: Mapping[Stream, int]) -> dict[Stream, _Found]:
+        """What becomes of each root, a few at a time: the database works while we fold. Raises Unavailable."""
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def fold(root: Stream, upto: int) -> _Found:
+            async with places:
+                try:
+                    return await self._fold(root, upto)
+                except (InvalidEvent, Corruption, _Behind) as error:
+                    return error
+
+        found = await asyncio.gather(*(fold(root, upto) for root, upto in wanted.items()))
+        return dict(zip(wanted, found, strict=True))
 
     async def _fold(self, root: Stream, upto: int) -> list[ProjectionRow] | None:
         """The rows that bring a root up to date, None if it is; those of one far behind are saved on the way."""
@@ -297,10 +317,6 @@ class ShardProjector:
         metrics.count("noetl_projector_deliveries_total", "term", amount=len(deliveries))
         for delivery in deliveries:
             await self._consumer.term(delivery, reason)
-
-
-class _Behind(Exception):
-    """The ledger that is read has not yet what was delivered, or others are faster all the time."""
 
 
 def _by_root(deliveries: Sequence[Delivery]) -> dict[Stream, list[Delivery]]:

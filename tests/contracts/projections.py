@@ -103,6 +103,17 @@ class ProjectionStoreContract:
         assert await store.checkpoint("p") == 11
         assert await store.checkpoint("q") == 0
 
+    async def test_rows_are_picked_by_their_ids_in_each_surface(self, store: ProjectionStore) -> None:
+        other = row("a", root=Stream("acme", "execution/8"))
+        await store.save([row("a"), row("b"), row("c"), row("a", surface="commands"), other])
+        found = await store.pick(
+            ROOT, {"execution": ["b", "a", "z"], "commands": {"a", "b"}, "loops": ["a"], "frames": []}
+        )
+        assert {(one.root, one.surface, one.row_id) for one in found} == {
+            (ROOT, "execution", "a"), (ROOT, "execution", "b"), (ROOT, "commands", "a"),
+        }  # fmt: skip
+        assert await store.pick(ROOT, {}) == []
+
     async def test_every_checkpoint_is_known_by_its_projector(self, store: ProjectionStore) -> None:
         assert await store.checkpoints() == {}
         await store.save([row("a")], checkpoint=("p", 10))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -207,6 +207,13 @@ class FaultyProjections:
         if hook is not None:
             await hook()
         return await self._inner.load(root, surface=surface, ids=ids)
+
+    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+        """As the store does, perhaps after somebody else was faster."""
+        hook, self.before_load = self.before_load, None
+        if hook is not None:
+            await hook()
+        return await self._inner.pick(root, wanted)
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
         """As the store does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -92,6 +92,10 @@ class ProjectionStore(Protocol):
         self, root: Stream, *, surface: str | None = None, ids: Sequence[str] | None = None
     ) -> Sequence[ProjectionRow]:
         """Rows of a root, of one surface or all, by surface and id. An id that has no row is left out."""
+        ...
+
+    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+        """Rows of a root by their ids in each surface, as of one moment. An id that has no row is left out."""
         ...
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:

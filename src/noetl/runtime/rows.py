@@ -62,9 +62,8 @@ async def _load(projections: ProjectionStore, root: Stream, events: Sequence[Env
         for surface, row_id in keys_of(event):
             if surface in state.surfaces:
                 wanted.setdefault(surface, set()).add(row_id)
-    for surface, ids in wanted.items():
-        for row in await projections.load(root, surface=surface, ids=sorted(ids)):
-            if row.version > after:
-                raise Overtaken(row)
-            state.load(surface, row.row, f"projection of {root.stream_id}")
+    for row in await projections.pick(root, wanted):
+        if row.version > after:
+            raise Overtaken(row)
+        state.load(row.surface, row.row, f"projection of {root.stream_id}")
     return state

@@ -39,8 +39,8 @@ class _CheckpointFirst(_Behind):
 
 
 class _Versionless(_Behind):
-    async def load(self, *place: Any, **which: Any) -> list[ProjectionRow]:
-        rows = await self._inner.load(*place, **which)
+    async def pick(self, *place: Any, **which: Any) -> list[ProjectionRow]:
+        rows = await self._inner.pick(*place, **which)
         return [msgspec.structs.replace(row, version=0) for row in rows]
 
 

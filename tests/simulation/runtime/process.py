@@ -48,7 +48,7 @@ _LEDGER: dict[str, Place] = {**_READS, "append": "append"}
 _LEASES: dict[str, Place] = dict.fromkeys(("take", "renew", "release", "holder", "expire"), "lease")
 _OBJECTS: dict[str, Place] = dict.fromkeys(("put", "get", "head"), "object")
 _PROJECTIONS: dict[str, Place] = {
-    "save": "save", "load": "read", "query": "read", "checkpoint": "read", "checkpoints": "read"
+    "save": "save", "load": "read", "pick": "read", "query": "read", "checkpoint": "read", "checkpoints": "read"
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -68,6 +68,11 @@ class MemoryProjectionStore:
             known = self._rows[name, root]
             found += [known[row_id] for row_id in sorted(known if ids is None else set(ids)) if row_id in known]
         return found
+
+    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+        """Rows of a root by their ids."""
+        found = [self._rows.get((surface, root), {}).get(row_id) for surface, ids in wanted.items() for row_id in ids]
+        return [row for row in found if row is not None]
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
         """The next rows of one surface of a root."""

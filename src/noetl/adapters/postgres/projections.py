@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -59,6 +59,13 @@ _LOAD_ALL = f"""
     ORDER BY surface, row_id
 """
 _LOAD = f"SELECT {_COLUMNS} FROM projection WHERE surface = %(surface)s AND {_IN_ROOT} AND {_WANTED} ORDER BY row_id"
+# The primary key, once for each pair.
+_PICK = f"""
+    SELECT {_COLUMNS}
+    FROM unnest(%(surfaces)s::TEXT[], %(ids)s::TEXT[]) AS wanted (surface, row_id)
+    JOIN projection USING (surface, row_id)
+    WHERE {_IN_ROOT}
+"""
 _LOAD_PAGE = f"""
     SELECT {_COLUMNS} FROM projection
     WHERE surface = %(surface)s AND {_IN_ROOT} AND row_id > %(after)s
@@ -160,6 +167,12 @@ class PostgresProjectionStore:
         values = {**_place(root), "surface": surface, "ids": None if ids is None else list(ids)}
         rows = await self._database.fetch(_LOAD_ALL if surface is None else _LOAD, values)
         return [_row(row) for row in rows]
+
+    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+        """Rows of a root by their ids."""
+        pairs = [(surface, row_id) for surface, ids in wanted.items() for row_id in ids]
+        values = {**_place(root), "surfaces": [pair[0] for pair in pairs], "ids": [pair[1] for pair in pairs]}
+        return [_row(row) for row in await self._database.fetch(_PICK, values)]
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
         """The next rows of one surface of a root."""

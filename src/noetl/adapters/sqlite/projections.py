@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from noetl.adapters.sqlite.database import Database
@@ -141,6 +141,16 @@ class SqliteProjectionStore:
         def work(connection: sqlite3.Connection) -> list[ProjectionRow]:
             known = [name for (name,) in connection.execute(_SURFACES)] if surface is None else [surface]
             return [_row(row) for name in known for row in _select(connection, (name, *place), ids)]
+
+        return await self._database.read(work)
+
+    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+        """Rows of a root by their ids."""
+        place = _place(root)
+
+        def work(connection: sqlite3.Connection) -> list[ProjectionRow]:
+            found = (_select(connection, (surface, *place), list(ids)) for surface, ids in wanted.items())
+            return [_row(row) for rows in found for row in rows]
 
         return await self._database.read(work)
 

@@ -32,7 +32,6 @@ from noetl.runtime.home import Home as Place
 from tests.distributed.test_postgres import PostgresHome
 from tests.e2e.cli import ORDERS_LOG, Home
 from tests.services import postgres
-from tests.services.emulator import wait_for
 from tests.services.nats import NatsServer, own_nats
 from tests.services.postgres_server import Server
 from tests.unit.kernel.drafts import batch, draft
@@ -87,6 +86,14 @@ def projecting(home: Home, url: str, share: str, *options: str) -> Iterator[Proj
                 return error.code, error.read().decode()
 
         yield process, ask
+
+
+def until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Asked rarely, because those who are asked need the machine."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.1)
 
 
 def summary(one: Projecting) -> dict[str, Any]:
@@ -191,7 +198,7 @@ def test_rows_are_right_whatever_is_killed(home: PostgresHome, own_nats: Servers
             with projecting(home, server.url, "0/2") as one:
                 before = summary(one)["acknowledged"] + summary(one)["not_told"]
                 append(home, turn)
-                wait_for(lambda: summary(one)["acknowledged"] + summary(one)["not_told"] > before, "it is idle")  # noqa: B023
+                until(lambda: summary(one)["acknowledged"] + summary(one)["not_told"] > before, "it is idle")  # noqa: B023
                 one[0].kill()
             if turn == 1:
                 server.kill()
@@ -204,7 +211,7 @@ def test_rows_are_right_whatever_is_killed(home: PostgresHome, own_nats: Servers
         with projecting(home, server.url, "0/2") as one:
             reached([one, other], last)
             assert home.run("verify", "--all").code == 0
-            wait_for(lambda: summary(one)["ok"] and summary(other)["ok"], "they are not well")
+            until(lambda: summary(one)["ok"] and summary(other)["ok"], "they are not well")
             assert consumers(server.url) == ["projector-0-of-2", "projector-1-of-2"]
             assert summary(one)["given_up"] == summary(other)["given_up"] == 0
             for process, _ in (one, other):
@@ -230,7 +237,7 @@ def test_a_slow_one_keeps_nobody_from_reading(home: PostgresHome, own_nats: Serv
         assert home.run("verify", "--all", env=env).code == 0
         slow[0].send_signal(signal.SIGCONT)
         reached([slow], last)
-        wait_for(lambda: summary(slow)["lag"] == {"waiting": 0, "unsettled": 0}, "it does not catch up")
+        until(lambda: summary(slow)["lag"] == {"waiting": 0, "unsettled": 0}, "it does not catch up")
     assert home.run("verify", "--all", env=env).code == 0
 
 
@@ -246,7 +253,7 @@ def test_poison_is_put_aside_and_the_rest_goes_on(home: PostgresHome, own_nats: 
         last = append(home, 0, malformed)
         asyncio.run(poison())
         reached([one], last)
-        wait_for(lambda: len(letters(server.url)) == 2, "it is not put aside")
+        until(lambda: len(letters(server.url)) == 2, "it is not put aside")
         assert (summary(one)["given_up"], summary(one)["ok"]) == (1, True)
         status, text = one[1]("/metrics")
         assert status == 200
@@ -255,9 +262,9 @@ def test_poison_is_put_aside_and_the_rest_goes_on(home: PostgresHome, own_nats: 
         assert 'noetl_projector_lag_events{share="projector-0-of-1"} 0.0' in text
         assert (one[1]("/health")[0], one[1]("/other")[0]) == (200, 404)
         server.kill()
-        wait_for(lambda: one[1]("/health")[0] == 503, "it does not notice")
+        until(lambda: one[1]("/health")[0] == 503, "it does not notice")
         server.start()
-        wait_for(lambda: one[1]("/health")[0] == 200, "it does not come back")
+        until(lambda: one[1]("/health")[0] == 200, "it does not come back")
         reached([one], append(home, 1))
     for number in ROOTS:
         assert home.json("verify", str(number), "--tenant", "acme")["parity"]
@@ -270,7 +277,7 @@ def test_time_is_not_lost_at_rest(home: PostgresHome, own_nats: Servers) -> None
         reached([one], append(home, 0))
         begun = time.monotonic()
         last = append(home, 1)
-        wait_for(lambda: summary(one)["last_position"] >= last, "it does not follow")
+        until(lambda: summary(one)["last_position"] >= last, "it does not follow")
         assert time.monotonic() - begun < 10
 
 
@@ -318,15 +325,13 @@ class TestRebuild:
         with psycopg.connect(home.database, options="-c search_path=noetl") as holding:
             holding.execute("LOCK TABLE projection IN ROW EXCLUSIVE MODE")  # it comes as far as to the lock
             with started(home, "nats://127.0.0.1:1", "projector", "rebuild") as process:
-                wait_for(
-                    lambda: bool(self.query(home, "SELECT 1 FROM pg_locks WHERE NOT granted")), "it does not compare"
-                )
+                until(lambda: bool(self.query(home, "SELECT 1 FROM pg_locks WHERE NOT granted")), "it does not compare")
                 second = home.run("projector", "rebuild")
                 assert (second.code, "another process" in second.stderr) == (1, True)
                 process.kill()
                 process.wait()
         assert self.query(home, "SELECT * FROM projection ORDER BY 1, 2, 3, 4, 5") == before
-        wait_for(lambda: home.run("projector", "rebuild").code == 0, "what was killed holds it for ever")
+        until(lambda: home.run("projector", "rebuild").code == 0, "what was killed holds it for ever")
         assert home.run("verify", "--all").code == 0
 
     def test_projectors_and_writers_go_on_meanwhile(self, home: PostgresHome, own_nats: Servers) -> None:

@@ -15,6 +15,7 @@ __all__ = [
 FRAME_ROWS = 50
 """Rows that are claimed at once."""
 
+# The counts are made without a join: tables that nobody has analysed yet make its plan quadratic.
 TABLES = """
 CREATE TABLE IF NOT EXISTS pft_queue (
   run text, kind text, id text, facility int NOT NULL, patient int NOT NULL,
@@ -26,15 +27,17 @@ CREATE TABLE IF NOT EXISTS pft_record (
 CREATE TABLE IF NOT EXISTS pft_detail (
   run text, id text, facility int NOT NULL, patient int NOT NULL, payload jsonb NOT NULL, PRIMARY KEY (run, id));
 CREATE OR REPLACE VIEW pft_count AS
-  SELECT q.run, q.facility, q.kind, sum(coalesce(r.total, 1)) AS expected, sum(coalesce(r.found, 0)) AS found
-  FROM pft_queue AS q LEFT JOIN (
-    SELECT run, domain, patient, max(total) AS total, count(*) AS found FROM pft_record GROUP BY run, domain, patient
-  ) AS r ON r.run = q.run AND r.domain = q.kind AND r.patient = q.patient
-  WHERE q.kind <> 'mds_details' GROUP BY q.run, q.facility, q.kind
+  SELECT run, facility, kind, sum(expected) AS expected, sum(found) AS found FROM (
+    SELECT run, facility, kind, patient, max(total) AS expected, sum(found) AS found FROM (
+      SELECT run, facility, kind, patient, 1 AS total, 0 AS found FROM pft_queue WHERE kind <> 'mds_details'
+      UNION ALL SELECT run, facility, domain, patient, total, 1 FROM pft_record
+    ) AS one GROUP BY run, facility, kind, patient
+  ) AS patients GROUP BY run, facility, kind
   UNION ALL
-  SELECT r.run, r.facility, 'mds_details', sum(jsonb_array_length(r.mds_ids)),
-    (SELECT count(*) FROM pft_detail AS d WHERE d.run = r.run AND d.facility = r.facility)
-  FROM pft_record AS r WHERE r.domain = 'assessments' GROUP BY r.run, r.facility;
+  SELECT run, facility, 'mds_details', sum(wanted), sum(found) FROM (
+    SELECT run, facility, jsonb_array_length(mds_ids) AS wanted, 0 AS found FROM pft_record WHERE domain = 'assessments'
+    UNION ALL SELECT run, facility, 0, 1 FROM pft_detail
+  ) AS details GROUP BY run, facility;
 """
 
 SEED = """

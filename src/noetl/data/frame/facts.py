@@ -22,6 +22,8 @@ def dispatched(frame: FrameState, lease_until: str | None, frames: int | None = 
         said["frames"] = frames
     if lease_until is not None:
         said["lease_until"] = lease_until
+    if frame.inline is not None:
+        said["inline"] = list(frame.inline)
     if frame.slice is not None:
         said["slice"] = frame.slice
     if frame.claim_id:

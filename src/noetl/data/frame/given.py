@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noetl.data.frame.output import claimed_rows, parents_of, without_lineage
+from noetl.data.frame.output import claimed_rows, claimed_table, parents_of, without_lineage
 from noetl.kernel.event import Json
 from noetl.payloads.arrow import is_below
 from noetl.payloads.tables import Rows
@@ -43,6 +43,13 @@ class Given:
         self._kept = table
         self._column = column
         self._rows: list[Any] | None = None
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Json]) -> Given:
+        """Claimed rows that are at hand."""
+        given = cls(claimed_table(rows), is_claim=True)
+        given._rows = list(rows)
+        return given
 
     @property
     def count(self) -> int:

@@ -102,7 +102,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     base_index: int = 0
     """The number of its first row within the slot."""
     rows: PayloadRef | None = None
-    """The rows as they were claimed, of a cursor."""
+    """The rows as they were claimed, of a cursor, unless they are `inline`."""
+    inline: tuple[Json, ...] | None = None
+    """The same where they are few: then they stand in the event that dispatches the frame."""
     slice: Json | None = None
     """The part of the pinned input, of a fan-out, or the group, of a reduce."""
     parent_frame_id: int | None = None
@@ -116,7 +118,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """A cursor frame to be recorded: its rows are durable, and its body has not begun.
+    """A cursor frame to be recorded: its rows are durable, or are so with the record, and its body has not begun.
 
     The keeper numbers it. As the `rest` of an outcome it is what is left of a frame that reached a soft limit: the
     rows (or, in a fan-out, the part of the slice) that were not run.
@@ -124,6 +126,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
     slot: int
     rows: PayloadRef | None = None
+    inline: tuple[Json, ...] | None = None
     slice: Json | None = None
     row_count: int
     base_index: int = 0
@@ -132,6 +135,13 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Tells this claim from every other one, so that it becomes one frame however often it is asked for. Rows may
     look alike; and a slot that got no answer asks again, perhaps another keeper.
     """
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is something to be recorded."""
+        if self.inline is not None:
+            return self.row_count == len(self.inline) > 0
+        return self.rows is not None and self.row_count > 0
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):

@@ -148,7 +148,9 @@ def rest_of(frame: Frame, done: int) -> Opening | None:
     """The rows of a frame that were not run. They lie where they were: in the claim, or in the slice."""
     if not frame.row_count or done >= frame.row_count:
         return None
-    return Opening(slot=frame.slot, rows=frame.rows, slice=frame.slice, row_count=frame.row_count - done)
+    return Opening(
+        slot=frame.slot, rows=frame.rows, inline=frame.inline, slice=frame.slice, row_count=frame.row_count - done
+    )
 
 
 # --- Row mode -----------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class FrameState(msgspec.Struct, kw_only=True, eq=False):
     base_index: int
     row_count: int
     rows: PayloadRef | None = None
+    inline: tuple[Json, ...] | None = None
     slice: Json | None = None
     cursor: Json = {}
     claim_id: str = ""
@@ -65,6 +66,7 @@ class FrameState(msgspec.Struct, kw_only=True, eq=False):
             base_index=said.get("base_index", 0),
             row_count=said.get("row_count", 0),
             rows=event.payload_ref if is_cursor else None,
+            inline=tuple(said["inline"]) if "inline" in said else None,
             slice=said.get("slice"),
             cursor=said.get("cursor", {}),
             claim_id=said.get("claim_id", ""),
@@ -86,6 +88,7 @@ class FrameState(msgspec.Struct, kw_only=True, eq=False):
             row_count=self.row_count,
             base_index=self.base_index,
             rows=self.rows,
+            inline=self.inline,
             slice=self.slice,
             parent_frame_id=self.parent_frame_id,
             claim_index=self.claim_index,

@@ -265,8 +265,8 @@ class FrameTable:
         """Record frames with rows that a slot has claimed. Nothing, if nobody wants them any more."""
         if self.is_cancelled or worker in self._replaced:
             return []
-        if not self._is_cursor or any(opening.rows is None or opening.row_count < 1 for opening in openings):
-            raise InvalidInput("only a slot of a cursor opens frames, with rows that are stored")
+        if not self._is_cursor or not all(opening.has_rows for opening in openings):
+            raise InvalidInput("only a slot of a cursor opens frames, with rows that are stored or come along")
         opened = []
         for opening in openings:
             known = self._claims.find(opening.claim_id)
@@ -281,7 +281,7 @@ class FrameTable:
         index, base = self._indexes.get(slot, 0), max(opening.base_index, self._rows.get(slot, 0))
         frame = FrameState(
             slot=slot, index=index, claim_index=index, claim_row=0, base_index=base, row_count=opening.row_count,
-            rows=opening.rows, cursor=opening.cursor, claim_id=opening.claim_id,
+            rows=opening.rows, inline=opening.inline, cursor=opening.cursor, claim_id=opening.claim_id,
         )  # fmt: skip
         self._number(frame)
         self._dispatch(turn, frame, worker)
@@ -343,8 +343,8 @@ class FrameTable:
         index = self._indexes.get(parent.slot, 0) if self._pinned is None else len(self._pinned.slices) + self._rests
         frame = FrameState(
             slot=parent.slot, index=index, claim_index=parent.claim_index, claim_row=parent.claim_row + outcome.rows,
-            base_index=parent.base_index + outcome.rows, row_count=rest.row_count, rows=rest.rows, slice=rest.slice,
-            cursor=rest.cursor, parent_frame_id=parent.frame_id,
+            base_index=parent.base_index + outcome.rows, row_count=rest.row_count, rows=rest.rows, inline=rest.inline,
+            slice=rest.slice, cursor=rest.cursor, parent_frame_id=parent.frame_id,
         )  # fmt: skip
         self._number(frame)
         self._dispatch(turn, frame, parent.worker)
@@ -473,7 +473,7 @@ class FrameTable:
             self._pending.remove(frame)
         self._let_go(frame)
         frame.status = "ended"
-        frame.rows, frame.slice, frame.cursor = None, None, {}
+        frame.rows, frame.inline, frame.slice, frame.cursor = None, None, None, {}
 
     def _let_go(self, frame: FrameState) -> None:
         self._running.pop(id(frame), None)

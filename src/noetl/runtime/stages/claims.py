@@ -1,4 +1,4 @@
-"""Claims of a cursor: the author's statement, in a transaction of its own, and its rows made durable."""
+"""Claims of a cursor: the author's statement, and its rows made durable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from noetl.data.frame.slot import ClaimFailed
 from noetl.engine.frames import claim_names
 from noetl.engine.outcome import failure
 from noetl.errors import NoetlError
+from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.payloads.blocking import in_thread
 from noetl.payloads.formats import MEDIA_TYPES, feather_bytes, feather_pieces
@@ -21,6 +22,7 @@ from noetl.playbook import templates
 from noetl.runtime.stages.body import StageBody
 from noetl.runtime.vault import Session
 from noetl.tools.base import Call
+from noetl.tools.sql import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +33,8 @@ _TRIES = 4
 """A failing claim is retried three times."""
 _DELAY = 0.5
 _QUICK_BYTES = 1 << 20
+_INLINE_BYTES = 8 << 10
+"""Rows of so little are told in the event of their frame: an object of their own would cost more than all else."""
 
 
 class Claims:
@@ -50,12 +54,21 @@ class Claims:
         rows = await self._rows(self._calls[slot])
         if not rows:
             return None
+        if await self._may_be_told(rows):
+            return Opening(slot=slot, inline=tuple(rows), row_count=len(rows), claim_id=secrets.token_hex(8))
         table = claimed_table(rows)
         write = _encoded if table.nbytes < _QUICK_BYTES else _encoded_large
         data = await write(table)
         ref = await self._tiers.store(data, media_type=MEDIA_TYPES["feather"], rows=len(rows))
         self._fresh[ref.sha256] = table
         return Opening(slot=slot, rows=ref, row_count=len(rows), claim_id=secrets.token_hex(8))
+
+    async def _may_be_told(self, rows: list[Json]) -> bool:
+        """Whether rows can stand in an event: they are few, and there is no secret of the stage in them."""
+        if len(canonical.encode(rows)) > _INLINE_BYTES:
+            return False
+        session = await self._body.session()
+        return session is None or session.redactor.is_empty or session.redactor.value(rows) == rows
 
     def fresh(self, sha256: str) -> pa.Table | None:
         """Rows that were claimed a moment ago, which need not be read from where they were stored."""
@@ -76,7 +89,7 @@ class Claims:
             raise ClaimFailed(failure("CREDENTIAL_UNAVAILABLE", str(problem), kind="auth")) from None
         return Call(
             kind=self._cursor["kind"],
-            fields={"command": statement},
+            fields={"command": statement, **_manner(self._cursor["kind"], statement)},
             auth=auth,
             execution_id=str(plan.execution_id),
             step=plan.step,
@@ -102,6 +115,13 @@ class Claims:
                 raise ClaimFailed({**outcome.error, "message": message})
             await worker.clock.sleep(_DELAY * 2**tried)
         raise AssertionError("the last try returns or raises")
+
+
+def _manner(kind: str, statement: str) -> Json:
+    """How a claim is sent. One statement that waits for no lock needs no transaction around it: it is one."""
+    if kind == "postgres" and "skip locked" in statement.lower() and len(split(statement)) == 1:
+        return {"autocommit": True}
+    return {}
 
 
 async def _encoded(table: pa.Table) -> bytes:

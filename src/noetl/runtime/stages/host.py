@@ -105,6 +105,8 @@ class StageWork:
             return _failed(frame, problem)
 
     async def _given(self, frame: Frame) -> Given:
+        if frame.inline is not None:
+            return Given.of_rows(frame.inline[frame.claim_row : frame.claim_row + frame.row_count])
         if frame.rows is None:
             return await self._slices.read(frame)
         fresh = None if self._claims is None else self._claims.fresh(frame.rows.sha256)

@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from noetl.data.frame.protocol import FrameOutcome, Opening, Pinned, Slice, SlotReport, StagePlan
+from noetl.data.frame.running import rest_of
 from noetl.data.frame.state import Author, FrameState, Turn
 from noetl.data.frame.table import MOST_HELD, FrameTable
+from noetl.errors import InvalidInput
 from noetl.kernel.event import Envelope
 from noetl.kernel.streams import stage_stream
 from noetl.kernel.tail import Stream
@@ -145,6 +147,29 @@ def test_a_claim_that_is_opened_again_is_the_same_frame() -> None:
     assert (again.frame_id, again.attempt) == (first.frame_id, 2)
     turn = desk.turn()
     assert desk.table.open(turn, "b", [msgspec.structs.replace(opening(1, 3), claim_id="c1")]) == []
+
+
+def test_rows_that_came_along_stand_in_the_log_and_the_rest_of_them_stays_there() -> None:
+    desk = Desk(plan_of("loop"))
+    rows = ({"id": 1}, {"id": 2}, {"id": 3})
+    turn = desk.turn()
+    (frame,) = desk.table.open(turn, "a", [Opening(slot=0, inline=rows, row_count=3, claim_id="c1")])
+    desk.write(turn)
+    dispatched = desk.scribe.written[0]
+    assert (dispatched.payload["inline"], dispatched.payload_ref) == (list(rows), None)
+    known = desk.replayed().find(frame.frame_id)
+    assert known is not None
+    assert known.inline == rows
+    desk.commit(frame, rows=1, outcomes={"ok": 1}, rest=rest_of(frame.view(""), 1))
+    rest = next(event for event in reversed(desk.scribe.written) if event.event_type == "frame.dispatched")
+    assert (rest.payload["inline"], rest.payload["claim_row"], rest.payload["row_count"]) == (list(rows), 1, 2)
+
+
+@pytest.mark.parametrize("inline", [(), ({"id": 1},)])
+def test_rows_are_counted(inline: tuple[dict[str, int], ...]) -> None:
+    desk = Desk(plan_of("loop"))
+    with pytest.raises(InvalidInput, match="with rows that are stored or come along"):
+        desk.table.open(desk.turn(), "a", [Opening(slot=0, inline=inline, row_count=2, claim_id="c1")])
 
 
 def test_assignments_and_outputs_are_in_the_order_of_slot_and_claim() -> None:

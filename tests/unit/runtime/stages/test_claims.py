@@ -23,6 +23,7 @@ from noetl.runtime.worker import Worker
 from noetl.settings import Bytes, Payloads
 from noetl.tools.base import Call, Outcome, Rendering, failed, ok
 from noetl.tools.registry import Registry
+from noetl.tools.secrets.redaction import Redactor
 from tests.stagework import TENANT, plan_of
 
 DOCUMENT = """
@@ -93,18 +94,64 @@ def rows(*found: Json) -> Outcome:
     return ok({"rows": list(found)})
 
 
-async def test_rows_are_recorded_as_they_came() -> None:
+async def test_a_few_rows_come_along_as_they_are() -> None:
     database, store = Database(rows({"id": 1, "x": 1}, {"id": 2, "x": "b"}), rows()), Patient()
     claims = claims_of(database, store)
     opening = await claims.claim(3)
     assert opening is not None
     assert (opening.slot, opening.row_count, bool(opening.claim_id)) == (3, 2, True)
+    assert opening.inline == ({"id": 1, "x": 1}, {"id": 2, "x": "b"})
+    assert opening.rows is None
+    assert opening.has_rows
+    assert await claims.claim(3) is None
+
+
+async def test_many_bytes_of_rows_are_recorded_as_they_came() -> None:
+    many: list[Json] = [{"id": 1, "x": 1}, {"id": 2, "x": "b" * 9000}]
+    claims = claims_of(Database(rows(*many)), Patient())
+    opening = await claims.claim(3)
+    assert opening is not None
+    assert (opening.row_count, opening.inline, opening.has_rows) == (2, None, True)
     assert opening.rows is not None
     table = claims.fresh(opening.rows.sha256)
     assert table is not None
-    assert claimed_rows(table) == [{"id": 1, "x": 1}, {"id": 2, "x": "b"}]
+    assert claimed_rows(table) == many
     assert claims.fresh(opening.rows.sha256) is None
-    assert await claims.claim(3) is None
+
+
+async def test_rows_with_a_secret_in_them_stand_in_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = claims_of(Database(rows({"id": 1, "x": "tell-nobody"}), rows({"id": 2})), Patient())
+
+    class Secretive:
+        redactor = Redactor()
+
+    Secretive.redactor.add("pg.password", "tell-nobody")
+
+    async def session() -> Secretive:
+        return Secretive()
+
+    monkeypatch.setattr(claims._body, "session", session)
+    claims._calls[0] = Call(kind="postgres", fields={"command": "SELECT 1"})
+    with_secret, without = await claims.claim(0), await claims.claim(0)
+    assert with_secret is not None
+    assert with_secret.inline is None
+    assert with_secret.rows is not None
+    assert without is not None
+    assert without.inline == ({"id": 2},)
+
+
+@pytest.mark.parametrize(
+    ("claim", "is_alone"),
+    [
+        ("UPDATE q SET s = 1 WHERE id IN (SELECT id FROM q FOR UPDATE SKIP LOCKED) RETURNING id", True),
+        ("UPDATE q SET s = 1 WHERE id IN (SELECT id FROM q) RETURNING id", False),
+        ("UPDATE q SET s = 1; SELECT id FROM q FOR UPDATE SKIP LOCKED", False),
+    ],
+)
+async def test_one_statement_that_waits_for_no_lock_needs_no_transaction(claim: str, is_alone: bool) -> None:
+    database = Database(rows())
+    await claims_of(database, Patient(), claim).claim(0)
+    assert database.calls[0].fields.get("autocommit", False) is is_alone
 
 
 async def test_the_statement_is_rendered_for_its_slot_with_all_names() -> None:

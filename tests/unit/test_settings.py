@@ -89,6 +89,7 @@ class TestLayers:
             "server.port": "8082",
             "server.auth": "none",
             "server.workers": "",
+            "server.lease": "2m",
             "server.drain": "30s",
             "server.start": "30s",
             "nats.url": "",

@@ -95,6 +95,10 @@ INSTRUMENTS: dict[str, Instrument] = {
         "counter", "Objects that collections of garbage have found dead, deleted or spared.", ("kind", "outcome")
     ),
     "noetl_gc_deleted_bytes_total": Instrument("counter", "Bytes that collections of garbage have deleted."),
+    "noetl_leader": Instrument(
+        "gauge", "Whether this process does what one process does for all: 1, else 0.", ("what",)
+    ),
+    "noetl_leader_changes_total": Instrument("counter", "Times that this process has become leader.", ("what",)),
     "noetl_repair_objects_total": Instrument(
         "counter", "Objects that repairs have looked at, by what came of it.", ("outcome",)
     ),
@@ -112,7 +116,7 @@ class Recorder(Protocol):
         """Add one value to a histogram."""
         ...
 
-    def shift(self, name: str, amount: float) -> None:
+    def shift(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Move a gauge up or down."""
         ...
 
@@ -148,7 +152,7 @@ def observe(name: str, value: float, *labels: str) -> None:
         recorder.observe(name, value, labels)
 
 
-def shift(name: str, amount: float) -> None:
+def shift(name: str, amount: float, *labels: str) -> None:
     """Move a gauge up or down. Several parts of a process may share one, so nobody sets it."""
     if (recorder := _Installed.recorder) is not None:
-        recorder.shift(name, amount)
+        recorder.shift(name, amount, labels)

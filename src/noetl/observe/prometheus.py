@@ -42,9 +42,10 @@ class PrometheusRecorder:
         histogram = self._histograms[name]
         (histogram.labels(*_short(labels)) if labels else histogram).observe(value)
 
-    def shift(self, name: str, amount: float) -> None:
+    def shift(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Move a gauge up or down."""
-        self._gauges[name].inc(amount)
+        gauge = self._gauges[name]
+        (gauge.labels(*_short(labels)) if labels else gauge).inc(amount)
 
     def level(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge that is looked up when somebody asks."""

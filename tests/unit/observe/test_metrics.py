@@ -13,7 +13,7 @@ from noetl.observe import metrics
 from noetl.observe.metrics import INSTRUMENTS
 from noetl.observe.prometheus import PrometheusRecorder
 
-BOUNDED = {"method", "route", "status", "kind", "outcome", "reason", "tier", "share"}
+BOUNDED = {"method", "route", "status", "kind", "outcome", "reason", "tier", "share", "what"}
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class Tally:
     def observe(self, name: str, value: float, labels: tuple[str, ...]) -> None:
         raise AssertionError(name)
 
-    def shift(self, name: str, amount: float) -> None:
+    def shift(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         raise AssertionError(name)
 
     def reads(self) -> dict[str, str]:

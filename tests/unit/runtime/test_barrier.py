@@ -53,7 +53,7 @@ class Counted:
     def observe(self, name: str, value: float, labels: tuple[str, ...]) -> None:
         """Nothing to count."""
 
-    def shift(self, name: str, amount: float) -> None:
+    def shift(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Nothing to count."""
 
 

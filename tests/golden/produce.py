@@ -53,6 +53,7 @@ STORIES: dict[Tell, Sequence[Path]] = {
     others.custody: [CORPUS / "custody.jsonl"],
     forks.retried: [CORPUS / "retry_source.jsonl", CORPUS / "retry.jsonl"],
     stages.drained: [CORPUS / "drained.jsonl"],
+    others.schedules: [CORPUS / "schedules.jsonl"],
 }
 
 

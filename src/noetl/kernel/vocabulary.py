@@ -39,6 +39,7 @@ _BY_AGGREGATE = {
     "tenant": "created updated suspended resumed deleted",
     "credential": "registered removed rotated",
     "token": "created revoked",
+    "schedule": "created changed paused resumed removed fired missed",
 }
 
 KNOWN_TYPES = frozenset(f"{aggregate}.{name}" for aggregate, names in _BY_AGGREGATE.items() for name in names.split())

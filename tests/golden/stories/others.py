@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl.kernel.event import Json
 from noetl.kernel.upcast import LEGACY_SCHEMA
-from tests.golden.telling import PAUSE, PROJECT, SECOND, SYSTEM, TENANT, Run, Stage, Story, fault, stored
+from tests.golden.telling import ADA, PAUSE, PROJECT, SECOND, SYSTEM, TENANT, Run, Stage, Story, fault, stored
 from tests.scribe import Scribe
 
 
@@ -271,4 +271,36 @@ def custody(scribe: Scribe) -> list[str]:
         "token.revoked", payload={"name": "ci-01", "roles": ["reader"]}, aggregate_type="token", aggregate_id="01" * 8
     )
     story.tell("credential.removed", payload={"type": "bearer", "version": 2, "fingerprint": "22" * 16}, **crm)
+    return [story.root]
+
+
+def schedules(scribe: Scribe) -> list[str]:
+    """A tenant's schedules: made, run, held, changed, run late and by hand, and taken away."""
+    story = Story(scribe, "tenant/acme-nights")
+    plan: Json = {
+        "playbook": "reports/daily", "cron": "0 6 * * 1-5", "timezone": "Europe/Paris", "payload": {"region": "north"},
+        "missed": "last", "overlap": "skip",
+    }  # fmt: skip
+    daily: Json = {"aggregate_type": "schedule", "aggregate_id": "daily"}
+
+    def at(hour: int) -> str:
+        return f"2026-03-04T{hour:02d}:00:00.000000Z"
+
+    story.tell("schedule.created", payload=plan, **daily)
+    hourly = {**plan, "playbook": "reports/hourly", "cron": "0 * * * *"}
+    story.tell("schedule.created", payload=hourly, aggregate_type="schedule", aggregate_id="hourly")
+    story.principal = SYSTEM
+    fired = {"fire_time": at(5), "execution_id": "287056488038428672"}
+    story.tell("schedule.fired", payload=fired, idempotency_key=f"schedule/daily/{at(5)}/fired", **daily)
+    late = {"fire_time": at(6), "until": at(8), "count": 3, "reason": "late"}
+    story.tell("schedule.missed", payload=late, **daily)
+    story.principal = ADA
+    story.tell("schedule.paused", **daily)
+    story.tell("schedule.changed", payload={**plan, "cron": "30 6 * * *", "version": 3}, **daily)
+    story.tell("schedule.resumed", **daily)
+    by_hand = {"fire_time": at(9), "execution_id": "287056488038428673", "by_hand": True}
+    story.tell("schedule.fired", payload=by_hand, **daily)
+    story.tell("schedule.removed", aggregate_type="schedule", aggregate_id="hourly")
+    refused = {"fire_time": at(10), "count": 1, "reason": "refused", "error": "there is no playbook reports/hourly"}
+    story.tell("schedule.missed", payload=refused, aggregate_type="schedule", aggregate_id="hourly")
     return [story.root]

@@ -107,6 +107,39 @@ def _token_revoked(state: State, event: Envelope) -> None:
     state.root.tokens.pop(event.aggregate_id, None)
 
 
+def _schedule_planned(state: State, event: Envelope) -> None:
+    known = state.root.schedules.get(event.aggregate_id, {})
+    state.root.schedules[event.aggregate_id] = {
+        "playbook": required(event, "payload.playbook", text(event, "playbook")),
+        "cron": required(event, "payload.cron", text(event, "cron")),
+        "timezone": required(event, "payload.timezone", text(event, "timezone")),
+        "status": known.get("status", "ACTIVE"),
+        "fired": known.get("fired", 0),
+        "missed": known.get("missed", 0),
+    }
+
+
+def _schedule_switched(state: State, event: Envelope) -> None:
+    known = state.root.schedules.get(event.aggregate_id)
+    if known is not None:
+        known["status"] = "PAUSED" if event.event_type.endswith("paused") else "ACTIVE"
+
+
+def _schedule_removed(state: State, event: Envelope) -> None:
+    state.root.schedules.pop(event.aggregate_id, None)
+
+
+def _schedule_ran(state: State, event: Envelope) -> None:
+    """What was decided before a schedule was removed may be recorded after that; it is then counted nowhere."""
+    known = state.root.schedules.get(event.aggregate_id)
+    if known is None:
+        return
+    if event.event_type.endswith("fired"):
+        known["fired"] += 1
+    else:
+        known["missed"] += required(event, "payload.count", number(event, "count"))
+
+
 def _noted(_: State, __: Envelope) -> None:
     """Counted like every event; what became of a batch is asked of the log, by its request."""
 
@@ -142,5 +175,12 @@ TENANT_HANDLERS = {
     "credential.rotated": _credential_rotated,
     "token.created": _token_created,
     "token.revoked": _token_revoked,
+    "schedule.created": _schedule_planned,
+    "schedule.changed": _schedule_planned,
+    "schedule.paused": _schedule_switched,
+    "schedule.resumed": _schedule_switched,
+    "schedule.removed": _schedule_removed,
+    "schedule.fired": _schedule_ran,
+    "schedule.missed": _schedule_ran,
     **{f"batch.{name}": _noted for name in ("accepted", "processing", "completed", "failed")},
 }

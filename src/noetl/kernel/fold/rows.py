@@ -269,7 +269,7 @@ class SubscriptionRow(RootRow):
 
 
 class TenantRow(RootRow):
-    """A tenant, its settings, and which credentials and tokens it has: what they are called, never what they say."""
+    """A tenant, its settings, which credentials and tokens it has, by name alone, and what it runs by the clock."""
 
     FREE_FORM: ClassVar[tuple[str, ...]] = ("settings",)
 
@@ -278,3 +278,4 @@ class TenantRow(RootRow):
     credentials: dict[str, Json] = {}
     key_id: str | None = None
     tokens: dict[str, Json] = {}
+    schedules: dict[str, Json] = {}

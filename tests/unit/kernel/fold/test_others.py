@@ -19,7 +19,8 @@ STREAMS = {
 
 def told(event_type: str, **fields: Any) -> Envelope:
     aggregate = event_type.partition(".")[0]
-    category = {"catalog": "registry", "credential": "tenant", "token": "tenant"}.get(aggregate, aggregate)
+    of_tenant = {"credential": "tenant", "token": "tenant", "schedule": "tenant"}
+    category = {"catalog": "registry", **of_tenant}.get(aggregate, aggregate)
     place = {"execution_id": None, "stream_id": STREAMS[category], "aggregate_id": "churn"}
     return envelope(event_type, **{**place, **fields})
 
@@ -160,6 +161,45 @@ class TestCustody:
         payload = {name: value for name, value in self.REGISTERED.items() if name != missing}
         with pytest.raises(InvalidEvent, match=rf"event 500, field 'payload.{missing}': is missing"):
             after(self.told("credential.registered", **payload))
+
+
+class TestSchedules:
+    PLAN: ClassVar[dict[str, Any]] = {"playbook": "reports/daily", "cron": "0 6 * * *", "timezone": "Europe/Paris"}
+
+    def told(self, event_type: str, name: str = "daily", /, **payload: Any) -> Envelope:
+        return told(f"schedule.{event_type}", stream_id=STREAMS["tenant"], aggregate_id=name, payload=payload)
+
+    def test_a_schedule_is_known_by_what_it_runs_and_how_often_it_did(self) -> None:
+        made = self.told("created", **self.PLAN)
+        assert after(made).root.schedules == {"daily": {**self.PLAN, "status": "ACTIVE", "fired": 0, "missed": 0}}
+        row = after(
+            made,
+            self.told("fired", fire_time=AT, execution_id="7"),
+            self.told("missed", fire_time=AT, count=3, reason="late"),
+            self.told("paused"),
+            self.told("changed", **{**self.PLAN, "cron": "0 7 * * *"}),
+        ).root
+        changed = {**self.PLAN, "cron": "0 7 * * *", "status": "PAUSED", "fired": 1, "missed": 3}
+        assert row.schedules == {"daily": changed}
+
+    def test_a_removed_one_leaves_nothing_behind(self) -> None:
+        row = after(
+            self.told("created", **self.PLAN),
+            self.told("paused"),
+            self.told("resumed"),
+            self.told("removed"),
+            self.told("fired", fire_time=AT, execution_id="7"),
+            self.told("paused"),
+            self.told("removed", "never there"),
+        ).root
+        assert "schedules" not in row.as_dict()
+        assert row.unknown == {}
+
+    @pytest.mark.parametrize("missing", ["playbook", "cron", "timezone"])
+    def test_a_malformed_one_is_named(self, missing: str) -> None:
+        payload = {name: value for name, value in self.PLAN.items() if name != missing}
+        with pytest.raises(InvalidEvent, match=rf"event 500, field 'payload.{missing}': is missing"):
+            after(self.told("created", **payload))
 
 
 @pytest.mark.parametrize("category", sorted(STREAMS))

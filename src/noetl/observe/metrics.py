@@ -99,6 +99,12 @@ INSTRUMENTS: dict[str, Instrument] = {
         "gauge", "Whether this process does what one process does for all: 1, else 0.", ("what",)
     ),
     "noetl_leader_changes_total": Instrument("counter", "Times that this process has become leader.", ("what",)),
+    "noetl_schedule_times_total": Instrument(
+        "counter", "Times of schedules that have come: fired, or late, overlap or refused.", ("outcome",)
+    ),
+    "noetl_schedule_delay_seconds": Instrument(
+        "histogram", "Time from when a run was due to when it was begun.", (), (*_FAST, 30.0, 60.0, 300.0, 3600.0)
+    ),
     "noetl_repair_objects_total": Instrument(
         "counter", "Objects that repairs have looked at, by what came of it.", ("outcome",)
     ),

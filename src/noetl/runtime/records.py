@@ -16,6 +16,7 @@ from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionStore
+from noetl.ports.schedules import Schedules
 from noetl.ports.tokens import Tokens
 from noetl.runtime.home import Home
 from noetl.settings import Settings
@@ -35,6 +36,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Credentials
     tokens: Tokens
     projections: ProjectionStore
+    schedules: Schedules
 
 
 async def open_records(
@@ -63,6 +65,7 @@ async def _open_sqlite(
     from noetl.adapters.sqlite.ledger import SqliteLedger
     from noetl.adapters.sqlite.outbox import SqliteOutbox
     from noetl.adapters.sqlite.projections import SqliteProjectionStore
+    from noetl.adapters.sqlite.schedules import SqliteSchedules
     from noetl.adapters.sqlite.tokens import SqliteTokens
 
     if create:
@@ -82,6 +85,7 @@ async def _open_sqlite(
         credentials=SqliteCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
         tokens=SqliteTokens(database, clock),
         projections=SqliteProjectionStore(database, clock),
+        schedules=SqliteSchedules(database),
     )
 
 
@@ -106,6 +110,7 @@ async def _open_postgres(
     from noetl.adapters.postgres.ledger import PostgresLedger
     from noetl.adapters.postgres.outbox import PostgresOutbox
     from noetl.adapters.postgres.projections import PostgresProjectionStore
+    from noetl.adapters.postgres.schedules import PostgresSchedules
     from noetl.adapters.postgres.tokens import PostgresTokens
 
     database = Database(url, patience=settings.ledger.busy_timeout, connections=settings.ledger.connections)
@@ -126,4 +131,5 @@ async def _open_postgres(
         credentials=PostgresCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
         tokens=PostgresTokens(database, clock),
         projections=PostgresProjectionStore(database, clock),
+        schedules=PostgresSchedules(database),
     )

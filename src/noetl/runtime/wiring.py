@@ -23,6 +23,7 @@ from noetl.ports.ledger import Ledger
 from noetl.ports.objects import ObjectStore
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionStore
+from noetl.ports.schedules import Schedules
 from noetl.ports.tokens import Tokens
 from noetl.replay.service import Replayer
 from noetl.replay.verify import Verifier
@@ -53,6 +54,7 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Credentials
     tokens: Tokens
     projections: ProjectionStore
+    schedules: Schedules
     objects: ObjectStore
     payloads: PayloadStore
     tiers: PayloadTiers
@@ -115,6 +117,7 @@ async def open_embedded(
             credentials=records.credentials,
             tokens=records.tokens,
             projections=projections,
+            schedules=records.schedules,
             objects=objects,
             payloads=payloads,
             tiers=PayloadTiers(payloads, caches),

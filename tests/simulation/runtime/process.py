@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from noetl.adapters.memory.credentials import MemoryCredentials
 from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.memory.leases import MemoryLeases
+from noetl.adapters.memory.schedules import MemorySchedules
 from noetl.adapters.memory.tokens import MemoryTokens
 from noetl.engine.decide import Report
 from noetl.errors import LeaseLost, NoetlError
@@ -132,6 +133,7 @@ class Process:
             credentials=MemoryCredentials(world.clock),
             tokens=MemoryTokens(world.clock),
             projections=projections,
+            schedules=MemorySchedules(),
             objects=objects,
             payloads=payloads,
             tiers=PayloadTiers(payloads, caches),

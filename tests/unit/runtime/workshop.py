@@ -18,6 +18,7 @@ from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.adapters.memory.outbox import MemoryOutbox
 from noetl.adapters.memory.projections import MemoryProjectionStore
+from noetl.adapters.memory.schedules import MemorySchedules
 from noetl.adapters.sqlite.catalog import SqliteCatalog
 from noetl.adapters.sqlite.database import Database
 from noetl.adapters.sqlite.ledger import SqliteLedger
@@ -250,6 +251,7 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         credentials=None,  # type: ignore[arg-type]  # nor has credentials
         tokens=None,  # type: ignore[arg-type]  # nor tokens
         projections=projections,
+        schedules=MemorySchedules(),
         objects=objects,
         payloads=payloads,
         tiers=PayloadTiers(payloads, caches),

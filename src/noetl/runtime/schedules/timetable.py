@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import zoneinfo
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
@@ -13,7 +14,7 @@ from noetl.errors import InvalidInput
 
 __all__ = ["Timetable"]
 
-_SECOND = 1_000_000
+_MICROSECOND = timedelta(microseconds=1)
 _MOST_CRON = 256
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT = "minute hour day month weekday, such as '0 6 * * 1-5'; with six fields the first is the second"
@@ -44,12 +45,16 @@ class Timetable:
 
     def after(self, moment: int) -> int | None:
         """The first time after a moment, both in microseconds; None if there is none in the next 50 years."""
+        return next(self.times(moment), None)
+
+    def times(self, moment: int) -> Iterator[int]:
+        """One after the other, all times after a moment."""
         began = (_EPOCH + timedelta(microseconds=moment)).astimezone(self._zone)
         for found in CronSim(self._cron, began):
-            micros = (found - _EPOCH) // timedelta(microseconds=1)
+            micros = (found - _EPOCH) // _MICROSECOND
             if micros > moment:  # in the hour that clocks repeat, the first of two alike may be behind us
-                return micros
-        return None
+                moment = micros
+                yield micros
 
 
 def _zone(name: str) -> zoneinfo.ZoneInfo:

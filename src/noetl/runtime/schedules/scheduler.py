@@ -1,0 +1,60 @@
+"""The scheduler: it looks after every schedule that is due, for all tenants of an installation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from noetl.errors import LeaseLost
+from noetl.ports.clock import Clock
+from noetl.ports.schedules import Schedule, Schedules
+from noetl.runtime.schedules.firing import Firer, Guard
+
+__all__ = ["Scheduler"]
+
+_SECOND = 1_000_000
+_LOOK_SECONDS = 1.0
+"""How often at least it looks: another process may have added a schedule."""
+_AT_ONCE = 8
+_PAGE = 100
+
+_log = logging.getLogger("noetl.scheduler")
+
+
+class Scheduler:
+    """Sleeps until a time comes, and then has it carried out."""
+
+    def __init__(self, schedules: Schedules, firer: Firer, clock: Clock) -> None:
+        self._schedules = schedules
+        self._firer = firer
+        self._clock = clock
+        self._few = asyncio.Semaphore(_AT_ONCE)
+
+    async def serve(self, guard: Guard) -> None:
+        """Look after schedules until cancelled, or until `guard` says that others do. Raises LeaseLost."""
+        while True:
+            if not await self.round(guard):
+                await self._clock.sleep(await self._pause())
+
+    async def round(self, guard: Guard) -> bool:
+        """Look once after everything that is due; whether it can be gone on with at once."""
+        due = await self._schedules.due(self._clock.now(), limit=_PAGE)
+        looked = await asyncio.gather(*(self._look_after(schedule, guard) for schedule in due))
+        return bool(due) and all(looked)
+
+    async def _look_after(self, schedule: Schedule, guard: Guard) -> bool:
+        """One that fails is tried again, and must not keep the others from their time."""
+        async with self._few:
+            try:
+                await self._firer.look_after(schedule, guard)
+            except LeaseLost:
+                raise
+            except Exception as error:
+                _log.warning("schedule %s of %s is tried again: %s", schedule.name, schedule.tenant_id, error)
+                return False
+        return True
+
+    async def _pause(self) -> float:
+        moment = await self._schedules.next_due()
+        left = _LOOK_SECONDS if moment is None else (moment - self._clock.now()) / _SECOND
+        return left if 0 < left < _LOOK_SECONDS else _LOOK_SECONDS

@@ -31,8 +31,13 @@ class Reaper:
         *,
         prefix: str = COMMANDS,
         seconds: float = REAP_SECONDS,
+        reaps: bool = True,
     ) -> None:
-        """`prefix` is what the names of the driver's leases begin with; it looks at them every so many seconds."""
+        """`prefix` is what the names of the driver's leases begin with; it looks at them every so many seconds.
+
+        Unless it `reaps`, another process does that for it, and the telemetry is all that is left to look after.
+        """
+        self._reaps = reaps
         self._prefix = prefix
         self._seconds = seconds
         self._driver = driver
@@ -61,7 +66,8 @@ class Reaper:
             await self._clock.sleep(self._seconds)
             rounds += 1
             try:
-                await self.reap()
+                if self._reaps:
+                    await self.reap()
                 if rounds % _SEAL_EVERY == 0:
                     await self._telemetry.seal_all()
             except Exception as error:  # a ledger that cannot be written to: the next report will fail as well

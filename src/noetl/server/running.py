@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from noetl.errors import Unavailable
+from noetl.runtime.duties import serve_duties
 from noetl.runtime.service import Services
 
 __all__ = ["bind", "serve"]
@@ -69,7 +70,7 @@ async def serve(
     )
     leaving = asyncio.Event()
     server = _Server(config, on_ready, leaving.set)
-    taking_up = asyncio.create_task(_take_up(services))
+    taking_up = asyncio.create_task(_begin(services))
     draining = asyncio.create_task(_drain(app, services, leaving, taking_up, drain))
     gc.collect()
     gc.set_threshold(20_000, 20, 20)
@@ -90,6 +91,11 @@ async def _drain(
     taking_up.cancel()
     await asyncio.gather(taking_up, return_exceptions=True)
     await services.drain(seconds)
+
+
+async def _begin(services: Services) -> None:
+    """What a server does unasked, until it is to end."""
+    await asyncio.gather(_take_up(services), serve_duties(services))
 
 
 async def _take_up(services: Services) -> None:

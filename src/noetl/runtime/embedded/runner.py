@@ -110,7 +110,7 @@ class Runner:
         )  # fmt: skip
         self._reaper = Reaper(
             self.driver, leases, self.telemetry, embedded.clock, self._fail,
-            prefix=terms.prefix, seconds=terms.reap_seconds,
+            prefix=terms.prefix, seconds=terms.reap_seconds, reaps=afar is None,
         )  # fmt: skip
 
     @functools.cached_property

@@ -88,6 +88,10 @@ class Desk:
         """A worker that goes leaves its command to others."""
         await self._runner.control.release(self._held(command_id, asked))
 
+    async def abandon(self, execution_id: int, command_id: int, worker_id: str) -> bool:
+        """Give a command of a worker that is not heard of to another; False if it has ended. Raises NotFound."""
+        return await self._runner.driver.abandon(execution_id, command_id, worker_id)
+
     async def result(self, command_id: int, asked: ResultRequest) -> Value:
         """The whole result of a step. Raises NotFound, LeaseLost."""
         await self._check(command_id, asked)

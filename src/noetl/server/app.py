@@ -25,6 +25,7 @@ from noetl.server import (
     keychain,
     metrics,
     problems,
+    schedules,
     stages,
     streams,
     values,
@@ -42,7 +43,7 @@ MOST_BODY = 16 * 1024 * 1024
 _STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
-    keychain.router, metrics.router, internal.router,
+    keychain.router, metrics.router, internal.router, schedules.router,
 )  # fmt: skip
 _ABOUT = (
     "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "

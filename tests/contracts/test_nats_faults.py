@@ -122,6 +122,22 @@ async def test_a_connection_that_is_cut_in_the_middle_loses_nothing(nats_url: st
         assert await held(fabric) == list(range(1, 301))
 
 
+async def test_who_stops_waiting_for_a_settlement_leaves_the_connection_as_it_was(connection: Connection) -> None:
+    """An answer that nobody waited for any more made the client deaf until its pings went unanswered, half a minute."""
+    queue = NatsCommandQueue(connection)
+    await queue.enqueue([command(1)])
+    (leased,) = await queue.lease("shared", wait=PATIENCE)
+    for moment in range(6):
+        beat = asyncio.create_task(queue.extend(leased))
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        beat.cancel()
+        await asyncio.gather(beat, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE):
+        await queue.ack(leased)
+        assert (await queue.depth("shared")).leased == 0
+
+
 async def test_a_wiped_server_is_filled_again_from_the_ledger(own_nats: Servers) -> None:
     server, ledger = own_nats(), MemoryLedger(SystemClock())
     await ledger.append([batch(*[draft(payload={"n": n}) for n in range(50)])])

@@ -24,6 +24,7 @@ T = TypeVar("T")
 TIMEOUT = 5.0
 _RETRY_SECONDS = 0.25
 _LOOK_SECONDS = 0.02
+_ANY_FLUSH_SECONDS = 3600
 _DISK_FULL = frozenset({10023, 10047, 10077})  # what JetStream says when it has no room: resources, storage, bytes
 _OFF = frozenset({10039, 10076})  # JetStream is not enabled, here or for the account
 
@@ -43,6 +44,7 @@ class Connection:
         """Set while there is no connection: what was asked over the one before is not answered any more."""
         self.on_lost: list[Callable[[], None]] = []
         """Called when it is lost."""
+        self._flushes: set[asyncio.Task[None]] = set()
 
     @property
     def streams(self) -> JetStreamContext:
@@ -76,6 +78,25 @@ class Connection:
                 await asyncio.gather(answer, lost, return_exceptions=True)
             if loop.time() >= deadline:
                 raise nats.errors.TimeoutError
+
+    async def flush(self) -> None:
+        """Return once the server has what was sent. Raises nats' TimeoutError if that takes longer than a call may.
+
+        Whoever waits may be cancelled, or lose patience; what waits for the answer is not: the client stops reading for
+        good when one comes that nobody waits for any more.
+        """
+        flushing = asyncio.create_task(self.client.flush(timeout=_ANY_FLUSH_SECONDS))
+        self._flushes.add(flushing)
+        flushing.add_done_callback(self._flushed)
+        await asyncio.wait([flushing], timeout=self.timeout)
+        if not flushing.done():
+            raise nats.errors.TimeoutError
+        flushing.result()
+
+    def _flushed(self, flushing: asyncio.Task[None]) -> None:
+        self._flushes.discard(flushing)
+        if not flushing.cancelled():
+            flushing.exception()  # whoever wanted to know has seen it
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
@@ -122,6 +143,10 @@ class Connection:
         # One that never came as far as to have a queue says so by an assertion.
         with contextlib.suppress(AssertionError):
             await self.client.close()
+        left = list(self._flushes)
+        for flushing in left:
+            flushing.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

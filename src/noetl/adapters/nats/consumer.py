@@ -176,4 +176,4 @@ class NatsConsumer:
 
     async def _flush(self) -> None:
         with self._connection.explained("settling events"):
-            await self._connection.client.flush(timeout=int(self._connection.timeout) or 1)
+            await self._connection.flush()

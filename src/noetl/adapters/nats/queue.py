@@ -141,7 +141,7 @@ class NatsCommandQueue:
         await self._connection.ready()
         with self._connection.explained("settling a command"):
             await self._connection.client.publish(leased.token, text)
-            await self._connection.client.flush(timeout=int(self._connection.timeout) or 1)
+            await self._connection.flush()
 
 
 def _message(command: QueuedCommand) -> Outgoing:

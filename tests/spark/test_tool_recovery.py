@@ -78,3 +78,25 @@ async def test_it_is_run_again_and_everything_is_there_once(
     assert postgres.query("SELECT count(*), sum(ten) FROM rows") == [(100, 49500)]
     assert finished.result["results"]["copied"]["written"]["skipped"] is True
     assert not [name for name in parts(tmp_path) if name.startswith(".")]
+
+
+KILL_SPARK = """
+import os, pathlib, signal
+
+def main(spark):
+    if not pathlib.Path("lost").exists():
+        pathlib.Path("lost").touch()
+        os.kill(spark._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+    return spark.range(7)
+"""
+
+
+def test_a_task_whose_spark_is_killed_is_run_again(our_spark: None, tmp_path: Path) -> None:
+    with Commands(tmp_path, "local[2]") as noetl:
+        book = noetl.write("losing", {"step": "lose", "tool": {"kind": "spark", "code": KILL_SPARK}})
+        document = noetl.run("run", book)
+    assert document["status"] == "COMPLETED", document["error"]
+    assert document["result"]["rows"] == 7
+    with closing(sqlite3.connect(tmp_path / "home" / "ledger.db")) as log:
+        ((issued,),) = log.execute("SELECT count(*) FROM event WHERE event_type = 'command.issued'")
+    assert issued == 1

@@ -20,7 +20,8 @@ from noetl.data.faults import blame
 from noetl.data.means import Means
 from noetl.data.modules import names_used
 from noetl.data.printed import Printed, capture
-from noetl.data.session import SessionConf, SettingsDiffer, SparkSessions, SparkUnavailable, run_job
+from noetl.data.session import SessionConf, SettingsDiffer, SparkLost, SparkSessions, SparkUnavailable, explain, run_job
+from noetl.data.session.tasks import is_loss
 from noetl.data.sinks import Target, target_of
 from noetl.data.sinks.kept import keep, keep_json, keep_text
 from noetl.data.source import Place
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkTool"]
 
+_RUNS = 3
 _ONLY_READS = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:select|with|values|from)\b", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
@@ -79,11 +81,28 @@ class SparkTool:
             self._sessions().prepare(self._conf(asked))
 
     async def run(self, call: Call) -> Outcome:
-        """Run the query or the code of a task."""
+        """Run the query or the code of a task.
+
+        One whose Spark was lost is run again, as it is when the whole process was killed and the task is delivered once
+        more. One that takes Spark with it each time fails in the end.
+        """
+        lost = SparkLost("")
+        for _ in range(_RUNS):
+            try:
+                return await self._run_once(call)
+            except SparkLost as error:
+                _log.warning("step '%s' has lost its Spark: %s", call.step, error.message)
+                lost = error
+        return _refused(lost)
+
+    async def _run_once(self, call: Call) -> Outcome:
+        """Raises SparkLost."""
         folder = await in_thread(_own_folder, call.scratch)
         reading = Reading(call, self._means, folder)
         try:
             return await self._run(call, reading)
+        except SparkLost:
+            raise
         except Refused as error:
             return error.outcome
         except NoetlError as error:
@@ -126,6 +145,8 @@ class SparkTool:
         except NoetlError as error:
             return _with_logs(_refused(error), printed)
         except Exception as error:
+            if await asyncio.to_thread(_is_loss, error) and await sessions.is_lost(session):
+                raise SparkLost("Spark's Java process ended in the middle of the task") from error
             return _with_logs(await asyncio.to_thread(blame, error, call, task), printed)
         finally:
             await sessions.release(session)
@@ -204,6 +225,12 @@ class SparkTool:
         return result
 
 
+def _is_loss(error: Exception) -> bool:
+    """Whether it may be that Java has gone: it was asked and has not answered, not even with an exception."""
+    is_silence = type(error).__module__.startswith("py4j.") and getattr(error, "java_exception", None) is None
+    return is_silence or is_loss(explain(error))
+
+
 async def _opened(name: str, said: Any, reading: Reading) -> Frame:
     try:
         return await open_source(said, reading)
@@ -249,6 +276,7 @@ def _refused(error: NoetlError) -> Outcome:
     if isinstance(error, ExpectationFailed):
         return failed("schema", "EXPECTATION_FAILED", str(error), expect=error.said)
     known: tuple[tuple[type[NoetlError], str, str], ...] = (
+        (SparkLost, "connection", "SPARK_LOST"),
         (SparkUnavailable, "unknown", "KIND_UNAVAILABLE"),
         (SettingsDiffer, "schema", "SPARK_SETTINGS_DIFFER"),
         (NotFound, "not_found", "INPUT_NOT_FOUND"),

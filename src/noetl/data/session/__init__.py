@@ -8,7 +8,7 @@ JVM that `noetl spark start` keeps for the runs of a home, or a Spark Connect se
 from noetl.data.session.conf import SessionConf, session_conf
 from noetl.data.session.explaining import Explained, explain
 from noetl.data.session.jobs import Running, run_job, running
-from noetl.data.session.refusals import SettingsDiffer, SparkUnavailable
+from noetl.data.session.refusals import SettingsDiffer, SparkLost, SparkUnavailable
 from noetl.data.session.sessions import SessionInfo, SparkSessions
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "SessionConf",
     "SessionInfo",
     "SettingsDiffer",
+    "SparkLost",
     "SparkSessions",
     "SparkUnavailable",
     "explain",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from noetl.data.session.java import Java
-from noetl.data.session.refusals import SparkUnavailable
+from noetl.data.session.refusals import SparkLost, SparkUnavailable
 from noetl.units import format_duration
 
 __all__ = ["Gateway", "Jvm"]
@@ -86,6 +86,11 @@ class Jvm:
         deadline = time.monotonic() + seconds
         while not told.exists():
             if process.poll() is not None:
+                if process.returncode < 0:
+                    raise SparkLost(
+                        f"Spark's Java process was ended by signal {-process.returncode} while it started",
+                        hint=f"see {output}; signal 9 may be the system's answer to too little memory",
+                    )
                 raise SparkUnavailable(
                     f"Spark did not start: {_said(output, begin) or f'Java ended with code {process.returncode}'}",
                     hint=f"see {output}",
@@ -105,6 +110,12 @@ class Jvm:
     def is_alive(self) -> bool:
         """Whether it runs."""
         return self._process.poll() is None
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it has ended, or does so in a moment: a call to it fails a little before that is known."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return not self.is_alive()
 
     def stop(self) -> None:
         """End it and wait for its end."""

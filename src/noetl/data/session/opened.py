@@ -25,7 +25,7 @@ from noetl.data.session.executors import check_executors
 from noetl.data.session.explaining import explain
 from noetl.data.session.java import find_java
 from noetl.data.session.jvm import Jvm
-from noetl.data.session.refusals import SparkUnavailable
+from noetl.data.session.refusals import SparkLost, SparkUnavailable
 from noetl.data.session.shipping import ship_package
 from noetl.data.session.warm import Warm, WarmRecord
 from noetl.data.session.workspace import Scratch, Workspace
@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _CONNECT_PORT = 15002
 _CONNECT_SECONDS = 5.0
+_ENDS_SECONDS = 1.0
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
@@ -92,6 +93,16 @@ class Opened:
         if self.jvm is not None and not self.jvm.is_alive():
             return True
         return self.info.is_classic and classic.is_stopped(self.root)
+
+    def ends_within(self, seconds: float) -> bool:
+        """The same for one whose call has just failed, which may come before its end is known."""
+        if self.jvm is not None and self.jvm.ends_within(seconds):
+            return True
+        return self.is_dead()
+
+    def has(self, session: SparkSession) -> bool:
+        """Whether a session was made here."""
+        return session in self._children
 
     def first_difference(self, wanted: SessionConf) -> Difference | None:
         """What `wanted` asks for and this session cannot give, or None."""
@@ -174,6 +185,10 @@ def _start(
     except Exception as error:
         message, detail = explain(error)
         _log.error("Spark did not start on %s: %s", conf.master, detail)
+        if jvm.ends_within(_ENDS_SECONDS):
+            raise SparkLost(
+                f"Spark's Java process ended while it started on {conf.master}", hint=f"see {log}"
+            ) from error
         raise SparkUnavailable(f"Spark did not start on {conf.master}: {message}", hint=f"see {log}") from error
     ends.callback(classic.stop, root)
     if not conf.is_local:

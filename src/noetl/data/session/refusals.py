@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from noetl.errors import InvalidInput, Unavailable
 
-__all__ = ["SettingsDiffer", "SparkUnavailable"]
+__all__ = ["SettingsDiffer", "SparkLost", "SparkUnavailable"]
 
 
 class SparkUnavailable(Unavailable):
     """Spark cannot run here: PySpark or Java is missing, or it did not start. A task fails with `code`."""
 
     code = "KIND_UNAVAILABLE"
+
+
+class SparkLost(SparkUnavailable):
+    """Spark's Java process was killed, or has broken down. The next one may do better."""
+
+    code = "SPARK_LOST"
 
 
 class SettingsDiffer(InvalidInput):

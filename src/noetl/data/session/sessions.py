@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING
 
 from noetl.data.session.conf import SessionConf
 from noetl.data.session.opened import Opened, SessionInfo, open_session
-from noetl.data.session.refusals import SettingsDiffer
+from noetl.data.session.refusals import SettingsDiffer, SparkLost
 from noetl.data.session.shipping import ship_modules
 from noetl.data.source.place import Place
 from noetl.data.source.registering import PUSHDOWN, register
-from noetl.errors import Unavailable
+from noetl.errors import NoetlError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["SessionInfo", "SparkSessions"]
+
+_STARTS = 3
+"""How often Spark is started for one who asks, when it is lost on the way."""
+_ENDS_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 _shared: list[SparkSessions] = []
@@ -74,12 +78,37 @@ class SparkSessions:
         `modules` are directories whose modules, or those of these names, the code of its jobs may import; `place` is
         the installation that the `noetl` format reads, for sessions in which users ask for it. Raises SparkUnavailable
         if Spark cannot run here, SettingsDiffer if it runs with settings that `conf` cannot share. A Spark that has
-        died is started again; a start that has failed is tried again.
+        died is started again, also one that was killed while it started; a start that has failed is tried again.
         """
+        for _ in range(_STARTS - 1):
+            try:
+                return await self._get(conf, modules, names, place)
+            except SparkLost as error:
+                _log.warning("%s; it is started again", error.message)
+        return await self._get(conf, modules, names, place)
+
+    async def _get(
+        self, conf: SessionConf, modules: Sequence[Path], names: Collection[str] | None, place: Place | None
+    ) -> SparkSession:
         opened = await asyncio.shield(asyncio.wrap_future(self._begin(conf)))
         if await asyncio.to_thread(opened.is_dead):
             opened = await asyncio.shield(asyncio.wrap_future(self._begin(conf, instead_of=opened)))
-        return await asyncio.to_thread(_session, opened, conf, modules, names, place)
+        try:
+            return await asyncio.to_thread(_session, opened, conf, modules, names, place)
+        except NoetlError:
+            raise
+        except Exception as error:
+            if await asyncio.to_thread(opened.ends_within, _ENDS_SECONDS):
+                raise SparkLost("Spark's Java process ended while a session was made") from error
+            raise
+
+    async def is_lost(self, session: SparkSession) -> bool:
+        """Whether the Spark of a session has died, for whoever has seen a job fail."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.exception() is not None:
+            return True  # there is another one by now, or will be
+        opened = opening.result()
+        return not opened.has(session) or await asyncio.to_thread(opened.ends_within, _ENDS_SECONDS)
 
     async def release(self, session: SparkSession) -> None:
         """Say that a session from `get` is needed no more, at the end of a run. A Connect server keeps it otherwise."""

@@ -8,7 +8,7 @@ import pytest
 
 from noetl.data.session.java import Java
 from noetl.data.session.jvm import Jvm
-from noetl.data.session.refusals import SparkUnavailable
+from noetl.data.session.refusals import SparkLost, SparkUnavailable
 from tests.services.emulator import wait_for
 
 
@@ -46,6 +46,11 @@ def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.Mon
     jvm.stop()
 
     assert not jvm.is_alive()
+
+
+def test_one_that_is_killed_while_it_starts_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(SparkLost, match="signal 9"):
+        launch(tmp_path, "kill -9 $$")
 
 
 def test_what_it_said_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from noetl.data.session import sessions as module
 from noetl.data.session.conf import SessionConf
-from noetl.data.session.refusals import SparkUnavailable
+from noetl.data.session.refusals import SparkLost, SparkUnavailable
 from noetl.data.session.sessions import SparkSessions
 from noetl.errors import Unavailable
 
@@ -30,6 +30,12 @@ class Stub:
     def is_dead(self) -> bool:
         return self.dead
 
+    def ends_within(self, _: float) -> bool:
+        return self.dead
+
+    def has(self, session: Any) -> bool:
+        return session is self
+
     def first_difference(self, _: SessionConf) -> None:
         return None
 
@@ -46,6 +52,7 @@ class Opening:
     def __init__(self, failures: int = 0) -> None:
         self.opened: list[Stub] = []
         self.failures = failures
+        self.refusal: type[SparkUnavailable] = SparkUnavailable
         self.let = threading.Event()
         self.let.set()
 
@@ -53,7 +60,7 @@ class Opening:
         assert self.let.wait(30)
         if self.failures:
             self.failures -= 1
-            raise SparkUnavailable("not today")
+            raise self.refusal("not today")
         self.opened.append(Stub())
         return self.opened[-1]
 
@@ -103,6 +110,33 @@ async def test_a_start_that_failed_is_tried_again(opening: Opening, tmp_path: Pa
 
     await sessions.get(CONF)
     assert len(opening.opened) == 1
+
+
+async def test_one_that_was_killed_while_it_started_is_started_again_but_not_for_ever(
+    opening: Opening, tmp_path: Path
+) -> None:
+    opening.failures, opening.refusal = 2, SparkLost
+    sessions = SparkSessions(tmp_path)
+
+    await sessions.get(CONF)
+    assert len(opening.opened) == 1
+
+    opening.failures = 3
+    opening.opened[0].dead = True
+    with pytest.raises(SparkLost, match="not today"):
+        await sessions.get(CONF)
+
+
+async def test_who_has_a_session_of_a_dead_one_can_tell(opening: Opening, tmp_path: Path) -> None:
+    sessions = SparkSessions(tmp_path)
+    first = await sessions.get(CONF)
+    assert not await sessions.is_lost(first)
+
+    opening.opened[0].dead = True
+    assert await sessions.is_lost(first)
+    second = await sessions.get(CONF)
+    assert await sessions.is_lost(first)
+    assert not await sessions.is_lost(second)
 
 
 async def test_a_dead_one_is_replaced_once(opening: Opening, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand, QueuedCommand
 from tests.contracts.fabric import comes_to
 
@@ -59,6 +61,21 @@ class CommandQueueContract:
             await queue.enqueue([command(1), command(2)])
         assert ids(await queue.lease("shared", limit=10, wait=PATIENCE)) == [1, 2]
         assert await queue.lease("shared") == []
+
+    async def test_what_was_lost_can_be_put_in_again(self, queue: CommandQueue) -> None:
+        other = msgspec.structs.replace(command(2), execution_id=4102)
+        assert not await queue.has(command(1))
+        await queue.enqueue([command(1)])
+        assert await queue.has(command(1))
+        assert not await queue.has(other)
+        (first,) = await queue.lease("shared", wait=PATIENCE)
+        assert await queue.has(command(1))
+        await queue.ack(first)
+        assert not await queue.has(command(1))
+        await queue.enqueue([command(1)])
+        assert not await queue.has(command(1))
+        await queue.enqueue([command(1)], again=True)
+        assert ids(await queue.lease("shared", limit=10, wait=PATIENCE)) == [1]
 
     async def test_a_command_that_is_resumed_comes_again(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(1)])

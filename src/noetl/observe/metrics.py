@@ -47,6 +47,7 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_projection_lag_events": Instrument("gauge", "Events in the log that were not projected yet when asked."),
     "noetl_outbox_published_total": Instrument("counter", "Events that the fabric has taken from here."),
     "noetl_outbox_failed_total": Instrument("counter", "Events that it has not taken, and that are tried again."),
+    "noetl_outbox_requeued_total": Instrument("counter", "Commands that the queue had lost and that are in it again."),
     "noetl_outbox_refilled_total": Instrument("counter", "Events that it had lost and that were published again."),
     "noetl_outbox_publish_seconds": Instrument("histogram", "Time until a batch of events is handed over.", (), _FAST),
     "noetl_outbox_pending": Instrument("gauge", "Events not yet published when asked."),

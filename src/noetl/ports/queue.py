@@ -52,8 +52,15 @@ class CommandQueue(Protocol):
         """How long a delivery stays with the one who got it."""
         ...
 
-    async def enqueue(self, commands: Sequence[QueuedCommand]) -> None:
-        """Put commands in; one that came under the same event before is not put in twice. Raises Unavailable."""
+    async def enqueue(self, commands: Sequence[QueuedCommand], *, again: bool = False) -> None:
+        """Put commands in; one that came under the same event before is not put in twice. Raises Unavailable.
+
+        `again` is for those that were lost here: they are put in whatever came before.
+        """
+        ...
+
+    async def has(self, command: QueuedCommand) -> bool:
+        """Whether a command of the same pool and execution waits or is leased. Raises Unavailable."""
         ...
 
     async def lease(self, pool: str, *, limit: int = 1, wait: float = 0.0) -> Sequence[LeasedCommand]:

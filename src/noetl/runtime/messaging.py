@@ -14,6 +14,7 @@ from noetl.ports.kv import Kv
 from noetl.ports.queue import CommandQueue
 from noetl.replay.shares import Share, projected_to
 from noetl.runtime.home import Home
+from noetl.runtime.lost_commands import LostCommands
 from noetl.runtime.marks import Marks
 from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
@@ -99,9 +100,16 @@ async def open_publisher(
                 marks=Marks(embedded.kv, keep_seconds=settings.nats.keep),
                 floor=floor,
                 queue=messaging.queue if commands else None,
+                lost=_lost(embedded, messaging.queue, settings) if commands else None,
                 batch=batch,
             ),
         )
+
+
+def _lost(embedded: Embedded, queue: CommandQueue, settings: Settings) -> LostCommands:
+    return LostCommands(
+        embedded.ledger, embedded.projections, embedded.leases, queue, embedded.clock, patience=settings.server.lease
+    )
 
 
 @contextlib.asynccontextmanager

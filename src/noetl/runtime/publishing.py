@@ -18,6 +18,7 @@ from noetl.ports.fabric import Fabric, StreamTail
 from noetl.ports.ledger import Ledger
 from noetl.ports.outbox import Outbox, OutboxRow
 from noetl.ports.queue import CommandQueue
+from noetl.runtime.lost_commands import LostCommands
 from noetl.runtime.marks import Marks
 from noetl.runtime.refill import Refilled, may_have_lost, refill
 from noetl.runtime.requeue import command_of, enqueue_open
@@ -35,6 +36,7 @@ class Totals(msgspec.Struct, kw_only=True):
     published: int = 0
     failed: int = 0
     refilled: int = 0
+    requeued: int = 0
     last_error: str | None = None
 
 
@@ -57,10 +59,12 @@ class Publisher:
         marks: Marks,
         floor: Callable[[], Awaitable[int]],
         queue: CommandQueue | None = None,
+        lost: LostCommands | None = None,
         batch: int = 1000,
         lease_seconds: float = 30.0,
     ) -> None:
-        """`floor` gives the position that everybody who needs the rows has passed; `queue` gets the commands."""
+        """`floor` gives the position that everybody who needs the rows has passed; `queue` gets the commands, and
+        `lost` looks after those that it has lost."""
         self._ledger = ledger
         self._outbox = outbox
         self._fabric = fabric
@@ -68,6 +72,7 @@ class Publisher:
         self._owner = owner
         self._floor = floor
         self._queue = queue
+        self._lost = lost
         self._batch = batch
         self._lease = lease_seconds
         self._marks = marks
@@ -131,6 +136,8 @@ class Publisher:
                     found = await self.check()
                     if found.missing:
                         _log.warning("the streams had lost %d events, which are in them again", found.missing)
+                    if self._lost is not None:
+                        self.totals.requeued += await self._lost.look()
                     await self.settle()
                     check_at = time.monotonic() + check_every
                 if self.totals.last_error and not await self._outbox.pending_count():

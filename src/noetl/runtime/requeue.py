@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from noetl.kernel.event import Envelope
-from noetl.ports.ledger import Ledger
+from collections.abc import Iterable
+
+from noetl.kernel.event import Envelope, Recorded
+from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.queue import CommandQueue, QueuedCommand
 from noetl.runtime.requests import KEPT_BY_SERVER
 
-__all__ = ["SHARED_POOL", "command_of", "enqueue_open"]
+__all__ = ["SHARED_POOL", "command_of", "enqueue_open", "open_commands"]
 
 SHARED_POOL = "shared"
 _ASKED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 _ENDED = frozenset({"command.completed", "command.failed", "command.cancelled", "command.suspended"})
 _PAGE = 500
+_Wanted = dict[tuple[str, int, int], QueuedCommand]
 
 
 def command_of(event: Envelope) -> QueuedCommand | None:
@@ -39,16 +42,30 @@ async def enqueue_open(ledger: Ledger, queue: CommandQueue, *, after: int, upto:
 
     One that the queue still has, or a worker is at, comes twice, and its lease decides. Raises Unavailable.
     """
-    wanted: dict[tuple[str, int, int], QueuedCommand] = {}
+    wanted: _Wanted = {}
     while after < upto and (page := await ledger.read_all(after_position=after, to_position=upto, limit=_PAGE)):
-        for item in page:
-            event = item.event
-            name = (event.tenant_id, event.execution_id or 0, event.command_id or event.event_id)
-            if event.event_type in _ENDED:
-                wanted.pop(name, None)
-            elif (command := command_of(event)) is not None:
-                wanted[name] = command
+        _note(wanted, page)
         after = page[-1].position
     if wanted:
         await queue.enqueue(list(wanted.values()))
     return len(wanted)
+
+
+async def open_commands(ledger: Ledger, root: Stream) -> list[QueuedCommand]:
+    """The commands of one execution that a worker should be at."""
+    wanted: _Wanted = {}
+    after = 0
+    while page := await ledger.read_root(root, after_position=after, limit=_PAGE):
+        _note(wanted, page)
+        after = page[-1].position
+    return list(wanted.values())
+
+
+def _note(wanted: _Wanted, page: Iterable[Recorded]) -> None:
+    for item in page:
+        event = item.event
+        name = (event.tenant_id, event.execution_id or 0, event.command_id or event.event_id)
+        if event.event_type in _ENDED:
+            wanted.pop(name, None)
+        elif (command := command_of(event)) is not None:
+            wanted[name] = command

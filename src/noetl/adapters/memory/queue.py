@@ -43,14 +43,19 @@ class MemoryCommandQueue:
         """How long a delivery stays with the one who got it."""
         return self._lease_seconds
 
-    async def enqueue(self, commands: Sequence[QueuedCommand]) -> None:
+    async def enqueue(self, commands: Sequence[QueuedCommand], *, again: bool = False) -> None:
         """Put commands in, each once."""
         for command in commands:
             told = (command.tenant_id, command.execution_id, command.event_id)
-            if told not in self._told:
+            if again or told not in self._told:
                 self._told.add(told)
                 self._places.setdefault(command.pool, {})[next(self._numbers)] = _Place(command)
         self._waiting.wake()
+
+    async def has(self, command: QueuedCommand) -> bool:
+        """Whether there is something for its execution."""
+        places = self._places.get(command.pool, {}).values()
+        return any(place.command.execution_id == command.execution_id for place in places)
 
     async def lease(self, pool: str, *, limit: int = 1, wait: float = 0.0) -> Sequence[LeasedCommand]:
         """The oldest commands of a pool that are due."""

@@ -50,9 +50,9 @@ class NatsCommandQueue:
         """How long a delivery stays with the one who got it."""
         return self._lease_seconds
 
-    async def enqueue(self, commands: Sequence[QueuedCommand]) -> None:
-        """Put commands in, under an id that says which event asked for them."""
-        messages = [_message(command) for command in commands]
+    async def enqueue(self, commands: Sequence[QueuedCommand], *, again: bool = False) -> None:
+        """Put commands in, under an id that says which event asked for them; `again` without one."""
+        messages = [_message(command, named=not again) for command in commands]
         answers = await self._window.publish(messages)
         missing = [
             message
@@ -70,6 +70,14 @@ class NatsCommandQueue:
                 f"{refused[0].reason}",
                 hint="put them in again; those it has are not stored twice",
             )
+
+    async def has(self, command: QueuedCommand) -> bool:
+        """Whether its subject has messages: one stays until it is acknowledged."""
+        subject = _subject(command)
+        await self._streams.ensure(self._stream, again=True)
+        with self._connection.explained(f"looking for {subject}"):
+            info = await self._connection.call(lambda streams: streams.stream_info(self._stream, subject))
+        return bool(info.state.subjects)
 
     async def lease(self, pool: str, *, limit: int = 1, wait: float = 0.0) -> Sequence[LeasedCommand]:
         """The oldest commands of a pool."""
@@ -144,10 +152,13 @@ class NatsCommandQueue:
             await self._connection.flush()
 
 
-def _message(command: QueuedCommand) -> Outgoing:
-    subject = str(CommandSubject(pool=command.pool, execution=command.execution_id))
+def _subject(command: QueuedCommand) -> str:
+    return str(CommandSubject(pool=command.pool, execution=command.execution_id))
+
+
+def _message(command: QueuedCommand, *, named: bool) -> Outgoing:
     identity = f"{command.tenant_id}/{command.execution_id}/{command.event_id}"
-    return Outgoing(subject, _encoder.encode(command), {"Nats-Msg-Id": identity})
+    return Outgoing(_subject(command), _encoder.encode(command), {"Nats-Msg-Id": identity} if named else {})
 
 
 def _filter(pool: str) -> str:

@@ -11,7 +11,7 @@ from noetl.runtime.reaper import REAP_SECONDS
 from noetl.runtime.requests import KEPT_BY_SERVER
 from noetl.runtime.worker import with_workbook
 
-__all__ = ["Afar", "is_kept", "terms_of"]
+__all__ = ["Afar", "is_kept", "prefix_of", "terms_of"]
 
 
 class Afar(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +33,15 @@ def is_kept(execution: Execution, step: str, kind: str) -> bool:
     return any(task.kind in KEPT_BY_SERVER for task in tasks)
 
 
+def prefix_of(tenant_id: str, organization_id: str) -> str:
+    """What the names of an organisation's leases begin with."""
+    return f"{COMMANDS}{tenant_id}/{organization_id}/"
+
+
 def terms_of(tenant_id: str, organization_id: str, owner: str, lease_seconds: float) -> Afar:
     """The terms for an organisation. Its leases have names of their own: a reaper looks after its own driver's only."""
     return Afar(
-        prefix=f"{COMMANDS}{tenant_id}/{organization_id}/",
+        prefix=prefix_of(tenant_id, organization_id),
         owner=owner,
         lease_seconds=lease_seconds,
         beat_seconds=min(BEAT_SECONDS, lease_seconds / 4),

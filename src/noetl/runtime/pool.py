@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import failure
-from noetl.errors import Corruption, LeaseLost, NotFound
+from noetl.errors import Corruption, LeaseLost, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "carry_out", "outcome_of"]
 
 BEAT_SECONDS = 30.0
+_AGAIN_SECONDS = 5.0
 
 OnFault = Callable[[Exception, int | None], None]
 
@@ -62,6 +63,8 @@ class Pool:
         self._renewed: set[Issued] = set()
         self._again: set[Issued] = set()
         """What is to be delivered once more when whoever is at it here has let it go."""
+        self._later: set[asyncio.Task[None]] = set()
+        """Deliveries that wait until what was away may be back."""
         self._free = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -131,7 +134,7 @@ class Pool:
     async def close(self) -> None:
         """Stop what is running."""
         self._closing = True
-        running = [task for task in self._tasks.values() if task is not None]
+        running = [*(task for task in self._tasks.values() if task is not None), *self._later]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -170,10 +173,22 @@ class Pool:
                 await self._report(claim, said)
         except LeaseLost:
             self._again.add(issued)  # it took too long between two heartbeats; claiming it will tell who has it
+        except Unavailable as error:
+            self._on_fault(error, issued.execution_id)
+            self._deliver_later(issued)  # it may never have had a lease, which would lapse and bring it back
         except Exception as error:  # nobody awaits this task: those who wait for the end must hear of it
             self._on_fault(error, issued.execution_id)
         finally:
             self._forget(issued)
+
+    def _deliver_later(self, issued: Issued) -> None:
+        async def deliver() -> None:
+            await self._clock.sleep(_AGAIN_SECONDS)
+            self.enqueue(issued)
+
+        task = asyncio.create_task(deliver())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
 
     def _forget(self, issued: Issued) -> None:
         self._tasks.pop(issued, None)

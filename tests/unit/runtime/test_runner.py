@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
+from noetl.adapters.memory.leases import MemoryLeases
 from noetl.errors import Unavailable
 from noetl.kernel.event import Json
+from noetl.ports.leases import Lease
 from noetl.runtime.embedded.runner import cancel_tree, inspect
 from noetl.tools.base import Call
 from tests.unit.runtime.workshop import ORIGIN, Failed, Workshop, asking, book, plain, step
@@ -260,6 +263,38 @@ async def test_a_fault_of_the_ledger_reaches_whoever_waits(shop: Workshop) -> No
     async with shop.runner() as runner:
         await runner.resume(execution_id)
         assert (await runner.wait(execution_id)).status == "COMPLETED"
+
+
+async def test_a_command_that_could_not_be_claimed_or_reported_is_delivered_again(shop: Workshop) -> None:
+    """While a server waits for its database nobody else delivers what it keeps for itself."""
+    leases = _Away(MemoryLeases(shop.clock), times=2)
+    async with shop.runner(leases=leases) as runner:
+        execution_id = await runner.start(asking(book(step("a", "b"), step("b"))))
+        with contextlib.suppress(Unavailable):
+            await runner.wait(execution_id)
+        while (await runner.driver.execution(execution_id)).control.ended is None:
+            shop.clock.advance(5.0)
+            await asyncio.sleep(0.001)
+    assert leases.times == 0
+    assert shop.calls == ["a", "b"]
+    await shop.prove()
+
+
+class _Away:
+    """Leases that cannot be reached the first few times that one is taken."""
+
+    def __init__(self, leases: MemoryLeases, *, times: int) -> None:
+        self._leases = leases
+        self.times = times
+
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
+        if self.times:
+            self.times -= 1
+            raise Unavailable("the database is away")
+        return await self._leases.take(name, owner, seconds=seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._leases, name)
 
 
 async def test_cancelled_from_elsewhere_while_a_command_runs(either: Workshop) -> None:

@@ -22,6 +22,7 @@ __all__ = ["bind", "serve"]
 
 _BACKLOG = 2048
 _INTERRUPTED = 130
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 _log = logging.getLogger("noetl.server")
 
@@ -99,13 +100,22 @@ async def _begin(services: Services) -> None:
 
 
 async def _take_up(services: Services) -> None:
-    try:
-        taken = await services.take_up()
-    except Exception as error:  # nobody awaits this task, and the server is of use all the same
-        _log.error("executions that were left running could not be taken up", exc_info=error)
-        return
-    if taken:
-        _log.info("%d executions that were left running go on", taken)
+    """Go on with what was left running; while the ledger is away, again and again, for nobody else will."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            taken = await services.take_up()
+        except Unavailable as error:
+            _log.warning("executions that were left running are not all taken up yet: %s", error)
+        except Exception as error:  # nobody awaits this task, and the server is of use all the same
+            _log.error("executions that were left running could not be taken up", exc_info=error)
+            return
+        else:
+            if taken:
+                _log.info("%d executions that were left running go on", taken)
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class _Server(uvicorn.Server):

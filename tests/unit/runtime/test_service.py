@@ -80,6 +80,30 @@ async def test_what_was_left_running_goes_on(either: Workshop) -> None:
     await either.prove()
 
 
+async def test_what_could_not_be_taken_up_is_when_it_is_asked_again(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    first, second = await left_running(shop, gate), await left_running(shop, gate)
+    gate.open.set()
+    async with serving(shop, gate) as services:
+        service = await services.of("default", "default")
+        resume, away = service._runner.resume, [first]
+
+        async def resumed(execution_id: int) -> None:
+            if str(execution_id) in away:
+                away.remove(str(execution_id))
+                raise Unavailable("the ledger is away")
+            await resume(execution_id)
+
+        monkeypatch.setattr(service._runner, "resume", resumed)
+        with pytest.raises(Unavailable, match="the ledger is away"):
+            await services.take_up()
+        assert await ended(service, second) == "playbook.completed"
+        assert await services.take_up() == 1
+        assert await ended(service, first) == "playbook.completed"
+
+
 async def test_what_another_process_works_on_stays_its_own(shop: Workshop) -> None:
     gate = Gate()
     execution_id = await left_running(shop, gate)

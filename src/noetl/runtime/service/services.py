@@ -40,6 +40,8 @@ class Services:
         self._opening = asyncio.Lock()
         self._opened = contextlib.AsyncExitStack()
         self._closing = False
+        self._left: Unavailable | None = None
+        """What has kept an execution from being taken up, for now."""
 
     async def of(self, tenant_id: str, organization_id: str) -> Service:
         """The service of an organisation. Raises Unavailable once this process is going down."""
@@ -78,10 +80,11 @@ class Services:
     async def take_up(self) -> int:
         """Go on with everything that a process before this one has left running; how many executions that were.
 
-        What another process is working on stays its own.
+        What another process is working on stays its own. Raises Unavailable if something that passes has kept one from
+        being taken up, after all others: asked again, it goes on with those that are left.
         """
         await self._freshness.now()
-        taken = 0
+        taken, self._left = 0, None
         for status in ("RUNNING", "PENDING"):
             cursor: str | None = None
             while True:
@@ -94,6 +97,8 @@ class Services:
                 cursor = page.next_cursor
                 if cursor is None:
                     break
+        if self._left is not None:
+            raise self._left
         return taken
 
     async def _take_up(self, tenant_id: str, row: dict[str, str], execution_id: int | None) -> bool:
@@ -105,6 +110,8 @@ class Services:
             return await service.take_up(execution_id)
         except NoetlError as error:
             _log.warning("execution %s cannot be taken up: %s", execution_id, error)
+            if isinstance(error, Unavailable):
+                self._left = error
             return False
 
     async def drain(self, seconds: float) -> None:

@@ -69,7 +69,7 @@ class Publisher:
         self._outbox = outbox
         self._fabric = fabric
         self._clock = clock
-        self._owner = owner
+        self.name = self._owner = owner
         self._floor = floor
         self._queue = queue
         self._lost = lost

@@ -32,6 +32,7 @@ from noetl.server import (
     work,
 )
 from noetl.server.auth import Admit, Guard, identify
+from noetl.server.condition import Condition
 from noetl.server.context import as_local_user
 from noetl.server.limits import BodyLimit
 from noetl.server.wire import components
@@ -76,6 +77,7 @@ def build_app(
     app.state.service_token = service_token
     app.state.recorder = recorder or PrometheusRecorder()
     app.state.closing = asyncio.Event()
+    app.state.condition = Condition(services)
     problems.install(app)
     # The busiest route stands first and has nothing for FastAPI to solve; its twin below is what OpenAPI describes.
     app.router.routes.insert(0, Route("/api/execute", executions.execute, methods=["POST"]))

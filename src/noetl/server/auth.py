@@ -32,7 +32,7 @@ from noetl.server.problems import respond
 __all__ = ["Admit", "Guard", "LoopbackOnly", "TokenHolders", "identify"]
 
 _log = logging.getLogger("noetl.server")
-_OPEN_PATHS = frozenset({"/health", "/api/health"})
+_OPEN_PATHS = frozenset({"/health", "/api/health", "/api/health/ready"})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}_([0-9a-f]{{16}})_[0-9a-f]{{64}}", re.ASCII)

@@ -84,6 +84,7 @@ async def _serve(
     import contextlib
     import signal
 
+    from noetl.runtime.condition import saying
     from noetl.runtime.messaging import open_publisher
     from noetl.runtime.probe import probed
 
@@ -94,6 +95,9 @@ async def _serve(
     async with contextlib.AsyncExitStack() as opened:
         embedded, publisher = await opened.enter_async_context(
             open_publisher(home, settings, batch=batch, commands=commands)
+        )
+        await opened.enter_async_context(
+            saying(embedded.kv, "publisher", publisher.name, lambda: publisher.totals.last_error)
         )
         port = None
         if metrics_port is not None:

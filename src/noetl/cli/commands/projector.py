@@ -141,6 +141,7 @@ async def _serve(
     import contextlib
     import signal
 
+    from noetl.runtime.condition import saying
     from noetl.runtime.messaging import open_projector
     from noetl.runtime.probe import probed
 
@@ -149,7 +150,10 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as opened:
-        _, projector = await opened.enter_async_context(open_projector(home, settings, share, batch=batch))
+        embedded, projector = await opened.enter_async_context(open_projector(home, settings, share, batch=batch))
+        await opened.enter_async_context(
+            saying(embedded.kv, "projector", share.name, lambda: projector.counts.last_error)
+        )
         port = None
         if metrics_port is not None:
 

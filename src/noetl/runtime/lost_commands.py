@@ -17,6 +17,7 @@ from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.ports.leases import Leases
 from noetl.ports.ledger import Ledger, Stream
+from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.ports.queue import CommandQueue, QueuedCommand
 from noetl.runtime.control import lease_name
@@ -28,6 +29,7 @@ __all__ = ["LostCommands"]
 
 _SECOND = 1_000_000
 _PAGE = 500
+_MOST_PUT_OFF = 6
 
 _log = logging.getLogger("noetl.outbox")
 
@@ -45,6 +47,7 @@ class LostCommands:
     def __init__(
         self,
         ledger: Ledger,
+        outbox: Outbox,
         projections: ProjectionStore,
         leases: Leases,
         queue: CommandQueue,
@@ -54,18 +57,19 @@ class LostCommands:
     ) -> None:
         """An execution is looked into when it has not moved for `patience` seconds."""
         self._ledger = ledger
+        self._outbox = outbox
         self._projections = projections
         self._leases = leases
         self._queue = queue
         self._clock = clock
         self._patience = int(patience * _SECOND)
         self._seen: dict[Stream, _Seen] = {}
-        self._due = 0
+        self._due = self._put_off = 0
 
     async def look(self) -> int:
         """Put in what is lost; how many commands that were. Returns at once where it is too early to look again."""
         now = self._clock.now()
-        if now < self._due:
+        if now < self._due or await self._may_come():
             return 0
         self._due = now + self._patience // 4
         found = 0
@@ -78,6 +82,16 @@ class LostCommands:
         if found:
             metrics.count("noetl_outbox_requeued_total", amount=found)
         return found
+
+    async def _may_come(self) -> bool:
+        """Whether commands may be missing from the queue because they are not published yet.
+
+        Where there is always something to publish, one look in so many is made all the same: what a publisher had in
+        hand when it was killed is due again by then.
+        """
+        is_pending = await self._outbox.pending_count() > 0
+        self._put_off = self._put_off + 1 if is_pending and self._put_off < _MOST_PUT_OFF else 0
+        return self._put_off > 0
 
     async def _stalled(self, now: int) -> list[Stream]:
         """Executions that have begun, have not ended, and have stood still."""

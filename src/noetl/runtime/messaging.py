@@ -108,8 +108,9 @@ async def open_publisher(
 
 def _lost(embedded: Embedded, queue: CommandQueue, settings: Settings) -> LostCommands:
     return LostCommands(
-        embedded.ledger, embedded.projections, embedded.leases, queue, embedded.clock, patience=settings.server.lease
-    )
+        embedded.ledger, embedded.outbox, embedded.projections, embedded.leases, queue, embedded.clock,
+        patience=settings.server.lease,
+    )  # fmt: skip
 
 
 @contextlib.asynccontextmanager

@@ -25,8 +25,9 @@ class Loss:
         self.leases = MemoryLeases(self.shop.clock)
         self.queue = MemoryCommandQueue(self.shop.clock)
         self.lost = LostCommands(
-            self.shop.ledger, self.shop.projections, self.leases, self.queue, self.shop.clock, patience=PATIENCE
-        )
+            self.shop.ledger, self.shop.outbox, self.shop.projections, self.leases, self.queue, self.shop.clock,
+            patience=PATIENCE,
+        )  # fmt: skip
 
     async def issue(self) -> Envelope:
         await self.shop.write(draft("playbook.initialized", payload={"path": "sales/daily"}))
@@ -65,6 +66,16 @@ async def test_what_the_queue_has_or_a_worker_holds_is_left_alone(loss: Loss) ->
     name = f"command/{issued.tenant_id}/{issued.organization_id}/{issued.execution_id}/{issued.command_id}"
     assert await loss.leases.take(name, "worker", seconds=10 * PATIENCE)
     assert await loss.looks() == [0, 0]
+
+
+async def test_what_is_not_published_yet_is_not_lost_unless_that_takes_too_long(loss: Loss) -> None:
+    await loss.issue()
+    assert await loss.lost.look() == 0
+    await loss.shop.write(draft("step.enter", node_name="other"))  # and nobody has settled it
+    for _ in range(6):
+        loss.shop.clock.advance(PATIENCE)
+        assert await loss.lost.look() == 0
+    assert await loss.lost.look() == 1
 
 
 async def test_an_execution_that_moves_or_has_ended_is_not_looked_into(loss: Loss) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "Env",
     "Ledger",
     "Nats",
+    "Observe",
     "Payloads",
     "Place",
     "Projector",
@@ -242,6 +243,13 @@ class Projector(msgspec.Struct, frozen=True, kw_only=True):
     """How often at least it compares with the ledger itself."""
 
 
+class Observe(msgspec.Struct, frozen=True, kw_only=True):
+    """Where others can follow what is going on."""
+
+    otlp: str | None = None
+    """A collector of OpenTelemetry that traces are sent to, such as `http://localhost:4318`; without it nowhere."""
+
+
 class Setting(NamedTuple):
     """One value as `noetl config view` shows it."""
 
@@ -266,6 +274,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server: Server = Server()
     nats: Nats = Nats()
     projector: Projector = Projector()
+    observe: Observe = Observe()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -296,6 +305,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "server": Server,
     "nats": Nats,
     "projector": Projector,
+    "observe": Observe,
 }
 
 

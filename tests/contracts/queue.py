@@ -44,6 +44,12 @@ class CommandQueueContract:
         assert [one.command for one in leased] == commands
         assert [one.attempts for one in leased] == [1] * 5
 
+    async def test_a_command_keeps_its_place_in_a_trace(self, queue: CommandQueue) -> None:
+        place = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "vendor=1"}
+        await queue.enqueue([msgspec.structs.replace(command(1), **place)])
+        (leased,) = await queue.lease("shared", wait=PATIENCE)
+        assert leased.command.carrier == place
+
     async def test_no_more_than_the_limit_is_leased(self, queue: CommandQueue) -> None:
         await queue.enqueue([command(n) for n in range(1, 4)])
         assert ids(await queue.lease("shared", wait=PATIENCE)) == [1]

@@ -28,6 +28,7 @@ class Counting:
         self.url = ""
         self.upstream = upstream
         self._changed = threading.Condition()
+        self.headers: list[dict[str, str]] = []
         self._calls: list[tuple[str, str]] = []
         self._held_word: tuple[str, str] | None = None
         self._held = 0
@@ -91,6 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         key = self.headers.get(_KEY)
+        if key is not None:
+            self.counting.headers.append({name.lower(): value for name, value in self.headers.items()})
         goes_on = self.counting.arrived(self.command, self.path, key)
         if key is None and self.counting.upstream is not None:
             if goes_on:

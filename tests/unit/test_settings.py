@@ -103,6 +103,7 @@ class TestLayers:
             "projector.batch": "500",
             "projector.settle": "30s",
             "projector.walk": "30s",
+            "observe.otlp": "",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

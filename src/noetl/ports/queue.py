@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["CommandQueue", "Depth", "LeasedCommand", "QueuedCommand"]
 
 
-class QueuedCommand(msgspec.Struct, frozen=True, kw_only=True):
+class QueuedCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command that a worker of a pool should ask for. It says which one, never what it does: the log does that."""
 
     pool: str
@@ -22,6 +22,18 @@ class QueuedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """The event that put it here: a command that is resumed comes again, under another one."""
     step: str
     kind: str
+    traceparent: str = ""
+    """The place in a trace that it was asked for from; empty for one that is in none."""
+    tracestate: str = ""
+
+    @property
+    def carrier(self) -> dict[str, str]:
+        """The same as headers that others understand."""
+        return _set({"traceparent": self.traceparent, "tracestate": self.tracestate})
+
+
+def _set(values: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
 
 
 class LeasedCommand(msgspec.Struct, frozen=True, kw_only=True):

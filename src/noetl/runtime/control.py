@@ -177,6 +177,7 @@ def work_of(execution: Execution, command_id: int, origin: Origin) -> Work | Non
         left=_left(pause),
         home=execution.home,
         stage=execution.stages.get(command_id),
+        trace={} if execution.trace is None else execution.trace.context.carried(),
     )
 
 

@@ -22,6 +22,7 @@ from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
+from noetl.observe.traces import within
 from noetl.playbook.document import Playbook
 from noetl.playbook.templates import Host
 from noetl.ports.clock import Clock
@@ -31,6 +32,7 @@ from noetl.runtime.keeping import Keeper, ReportBatch
 from noetl.runtime.lines import Line, Lines
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.requests import Issued, Origin, Request
+from noetl.runtime.tracing import Trace, place_of, with_trace
 from noetl.tools.authority import Authority
 
 __all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "suspended_of"]
@@ -94,6 +96,7 @@ class Driver:
         opening = self._opening(request, playbook, ref, execution_id)
         execution = Execution(stream, playbook, control, request.document, request.file)
         execution.principal = request.principal or self._origin.principal
+        execution.trace = Trace.begin(request.trace)
         facts = await self._first_facts(execution, opening, request.fork)
         try:
             events = await self._append(execution, facts, expected=0, key=request.key)
@@ -297,7 +300,8 @@ class Driver:
             try:
                 if prepare is not None:
                     await prepare(execution)
-                facts = decide(execution)
+                with within(place_of(execution.trace), "noetl.decide"):
+                    facts = decide(execution)
                 if facts:
                     events = await self._append(execution, facts, expected=execution.version, principal=principal)
                     self._settle(execution, facts, events)
@@ -372,7 +376,8 @@ class Driver:
             else await self._draft(execution, fact, who, None if place else key)
             for place, fact in enumerate(facts)
         ]
-        return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
+        with within(place_of(execution.trace), "noetl.append", {"noetl.events": len(drafts)}):
+            return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
 
     async def _draft(self, execution: Execution, fact: Fact, principal: str, key: str | None) -> Draft:
         payload, ref = await self.keeper.fitting(execution, fact)
@@ -402,7 +407,7 @@ class Driver:
             attempt=fact.attempt,
             payload=payload,
             payload_ref=ref,
-            meta=fact.meta,
+            meta=fact.meta if execution.trace is None else with_trace(fact, execution.trace),
             idempotency_key=key,
         )
 
@@ -410,6 +415,8 @@ class Driver:
         execution.control.settle({-place - 1: event.event_id for place, event in enumerate(events)})
         execution.version = events[-1].stream_version
         execution.ended = execution.control.ended
+        if execution.trace is not None:
+            execution.trace = execution.trace.followed(events, execution.playbook.path)
         self._on_events(events)
         for fact, event in zip(facts, events, strict=True):
             execution.remember(event, fact.payload)

@@ -20,6 +20,7 @@ from noetl.playbook.document import Playbook
 from noetl.runtime.iterations import Iterations
 from noetl.runtime.requests import Issued
 from noetl.runtime.storage import Storage, storage_of
+from noetl.runtime.tracing import Trace
 from noetl.settings import Place
 from noetl.tools.authority import Authority
 
@@ -54,6 +55,8 @@ class Execution:
         self._storage: dict[str, Storage] = {}
         self.cascaded = False
         """It was cancelled together with all it has called, and will have called."""
+        self.trace: Trace | None = None
+        """The trace that it belongs to, if it is in one."""
         self.sealed: Seal | None = None
         """What its own stream vouches for of its telemetry."""
 

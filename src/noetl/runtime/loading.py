@@ -21,6 +21,7 @@ from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.execution import Execution
 from noetl.runtime.externalize import VALUES, resolve_values
 from noetl.runtime.keeping import Keeper
+from noetl.runtime.tracing import trace_of
 
 __all__ = ["Documents", "Loader", "with_values"]
 
@@ -102,6 +103,7 @@ class Loader:
         playbook = self._documents.playbook(text, said.get("file", "<document>"), said.get("entry"))
         execution = Execution(stream, playbook, control, text, said.get("file", playbook.path))
         execution.principal = event.principal
+        execution.trace = trace_of(event)
         return execution
 
     async def _complete(self, execution: Execution, rest: _Rest) -> None:

@@ -12,7 +12,7 @@ from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import failure
 from noetl.errors import Corruption, LeaseLost, NotFound, Unavailable
 from noetl.kernel.time import format_time
-from noetl.observe import metrics
+from noetl.observe import metrics, traces
 from noetl.ports.clock import Clock
 from noetl.runtime.control import Claim, ControlPlane
 from noetl.runtime.driver import Issued
@@ -23,7 +23,7 @@ from noetl.runtime.worker import Worker
 if TYPE_CHECKING:
     from noetl.runtime.stages.stages import Stages
 
-__all__ = ["Pool", "carry_out", "outcome_of"]
+__all__ = ["Pool", "carry_out", "outcome_of", "said_of"]
 
 BEAT_SECONDS = 30.0
 _AGAIN_SECONDS = 5.0
@@ -223,7 +223,11 @@ class Pool:
             self._claims[issued] = claim
             if claim.work.stage is not None:
                 let_go()
-            return claim, await self._said(claim)
+            with _span(claim) as span:
+                said = await self._said(claim)
+                if outcome_of(said) == "error":
+                    span.fail("error")
+            return claim, said
         finally:
             let_go()
 
@@ -262,6 +266,22 @@ async def carry_out(claim: Claim, fetch: Fetch, worker: Worker, clock: Clock) ->
     except (NotFound, Corruption) as problem:
         return Report(command_id=claim.issued.command_id, error=missing(problem))
     return await worker.run(work, lambda: format_time(clock.now()))
+
+
+def _span(claim: Claim) -> traces.Scope:
+    if not claim.work.trace:
+        return traces.NOWHERE
+    return traces.within(traces.read(claim.work.trace), "noetl.command", said_of(claim.issued))
+
+
+def said_of(issued: Issued) -> dict[str, str]:
+    """What a span says of a command."""
+    return {
+        "noetl.execution_id": str(issued.execution_id),
+        "noetl.command_id": str(issued.command_id),
+        "noetl.step": issued.step,
+        "noetl.kind": issued.kind,
+    }
 
 
 def outcome_of(said: Report | Suspension) -> str:

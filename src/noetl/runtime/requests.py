@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from noetl.engine.fork import Fork
@@ -49,6 +51,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The execution it goes on from, and what it adopts of it."""
     authority: Json = {}
     """What it may use: `credentials`, `tool_kinds`, `grants`; a part that is left out is not limited."""
+    trace: Mapping[str, str] = {}
+    """The place in a trace that it is asked for from: `traceparent`, `tracestate`."""
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ def command_of(event: Envelope) -> QueuedCommand | None:
     if event.event_type not in _ASKED or event.execution_id is None:
         return None
     pool, kind = event.payload.get("pool"), str(event.payload.get("kind", ""))
+    trace = event.meta.get("trace", {})
     if kind in KEPT_BY_SERVER and not pool:
         return None
     return QueuedCommand(
@@ -34,6 +35,8 @@ def command_of(event: Envelope) -> QueuedCommand | None:
         event_id=event.event_id,
         step=event.node_name or "",
         kind=kind,
+        traceparent=trace.get("traceparent", ""),
+        tracestate=trace.get("tracestate", ""),
     )
 
 

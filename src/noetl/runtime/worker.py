@@ -19,6 +19,7 @@ from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.lazy import LazyMapping, composed
 from noetl.kernel.names import EffectKeys, FrameCoordinates, Home, ResultCoordinates
+from noetl.observe import traces
 from noetl.playbook import templates
 from noetl.playbook.document import Playbook, Step, Task
 from noetl.playbook.templates import Host, ResultView
@@ -78,6 +79,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of the effects at this place, where many rows share them."""
     offered: Mapping[str, Any] = {}
     """Names that code may use without being given them: `frame`, `group`."""
+    trace: Mapping[str, str] = {}
+    """The place in a trace that it was asked for from; nothing for a command that is in none."""
+
+    @property
+    def place(self) -> traces.TraceContext | None:
+        """Where its tasks are in a trace: below what is going on here, else below what has asked for it."""
+        return (traces.current() or traces.read(self.trace)) if self.trace else None
 
 
 PrepareCall = Callable[[Work, RunTask], Awaitable[Json | Outcome]]
@@ -205,7 +213,10 @@ class Worker:
                 following = pipeline.outcome(TaskOutcome(error=call.error))
             else:
                 asked, begun = following, time.perf_counter()
-                outcome = await self._run_task(work, asked, session, barrier)
+                with _span(work, asked) as span:
+                    outcome = await self._run_task(work, asked, session, barrier)
+                    if outcome.error is not None:
+                        span.fail(str(outcome.error.get("code", "")))
                 if took is not None:
                     took(asked.task.name, time.perf_counter() - begun)
                 following = pipeline.outcome(outcome)
@@ -357,7 +368,20 @@ def _context_of(work: Work, asked: RunTask) -> Json:
         seen["result"] = _whole(context["sender"])
     if asked.previous is not None:
         seen["_prev"] = asked.previous
+    if (place := traces.current()) is not None:
+        seen.setdefault("trace", place.carried())
     return {**seen, "workload": context.get("workload", {}), "ctx": context.get("ctx", {}), **_identity(work)}
+
+
+def _span(work: Work, asked: RunTask) -> traces.Scope:
+    """A task of a command has a span of its own; those of rows are many, and their frame has one."""
+    if not work.trace:
+        return traces.NOWHERE
+    if work.frame is not None:
+        return traces.at(work.place)
+    said: dict[str, str | int] = {"noetl.task": asked.task.name, "noetl.kind": asked.task.kind}
+    said["noetl.attempt"] = asked.attempt
+    return traces.within(work.place, "noetl.task", said)
 
 
 def _identity(work: Work) -> Json:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from noetl.errors import InvalidInput, NoetlError
 from noetl.kernel.event import Json
 from noetl.kernel.ids import MAX_ID
+from noetl.observe import traces
 from noetl.runtime.logs import LogPage, read_logs
 from noetl.runtime.service.shapes import (
     Analysis,
@@ -95,6 +96,7 @@ async def execute(request: Request) -> Response:
     """Run a playbook of the catalog. The answer comes when the execution's beginning is durable.
 
     With a header `Idempotency-Key`, or `idempotency_key` in the body, the same key gives the same execution again.
+    Headers `traceparent` and `tracestate` put the execution into the trace of the caller.
     """
     asking = await _permit_execute(request)
     asked = await read(request, ExecuteRequest)
@@ -102,7 +104,8 @@ async def execute(request: Request) -> Response:
     if key is not None:
         asked.idempotency_key = _key(key, asked.idempotency_key)
     service = await service_for(request, asking)
-    return answer(await service.execute(asked, asking.principal))
+    with traces.at(traces.read(request.headers)):
+        return answer(await service.execute(asked, asking.principal))
 
 
 @router.post("/execute/batch", **described(BatchAnswer, takes=BatchRequest))
@@ -110,7 +113,8 @@ async def execute_batch(request: Request, asking: Caller = _EXECUTE) -> Response
     """Run several. A bad item is answered by its problem and spoils no other."""
     asked = await read(request, BatchRequest)
     service = await service_for(request, asking)
-    answers = await service.execute_batch([_item(one) for one in asked.items], asking.principal)
+    with traces.at(traces.read(request.headers)):
+        answers = await service.execute_batch([_item(one) for one in asked.items], asking.principal)
     items = [_outcome(index, one) for index, one in enumerate(answers)]
     accepted = sum(one.error is None for one in items)
     return answer(BatchAnswer(items=items, accepted=accepted, rejected=len(items) - accepted))

@@ -12,6 +12,7 @@ from noetl.adapters.memory.access import AllowAll, RoleAccess
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.observe.logs import start_logging
+from noetl.observe.otel import recorded
 from noetl.observe.prometheus import PrometheusRecorder
 from noetl.runtime.binding import check_binding
 from noetl.runtime.callers import local_caller
@@ -55,6 +56,7 @@ async def host_home(
         recorder = PrometheusRecorder()
         metrics.install(recorder)
         opened.callback(metrics.uninstall)
+        opened.enter_context(recorded(settings.observe.otlp, "noetl-server"))
         embedded = await opened.enter_async_context(open_embedded(home, settings, create=True))
         await custody_of(embedded, settings).settle(local_caller(settings))
         place = Workplace(

@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["BoundedOutput", "kill_group", "minimal_environment", "printing", "signal_name", "variables_of"]
+from noetl.observe import traces
+
+__all__ = ["BoundedOutput", "kill_group", "minimal_environment", "printing", "signal_name", "trace_variables",
+           "variables_of"]  # fmt: skip
 
 printing: ContextVar[Callable[[str, bytes], None] | None] = ContextVar("printing", default=None)
 """Who hears at once what the processes of this call print: the name of the stream, and the bytes."""
@@ -27,6 +30,12 @@ _DRAIN_READS = 4
 def minimal_environment() -> dict[str, str]:
     """The environment that a process of a user starts with."""
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
+
+
+def trace_variables() -> dict[str, str]:
+    """Where the running task is in a trace, as processes are told of it; nothing for one that is in none."""
+    place = traces.current()
+    return {} if place is None else {name.upper(): value for name, value in place.carried().items()}
 
 
 def variables_of(auth: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
-from noetl.tools.processes import BoundedOutput, kill_group, minimal_environment, variables_of
+from noetl.tools.processes import BoundedOutput, kill_group, minimal_environment, trace_variables, variables_of
 from noetl.tools.values import BadField, seconds
 
 __all__ = ["ShellTool"]
@@ -160,7 +160,7 @@ def _environment(call: Call) -> dict[str, str]:
     if not isinstance(given, Mapping):
         raise BadField("env must be a mapping of names to values")
     own = {str(name): _text(value) for name, value in given.items()}
-    return {"PATH": os.defpath, **minimal_environment(), **variables_of(call.auth), **own}
+    return {"PATH": os.defpath, **minimal_environment(), **trace_variables(), **variables_of(call.auth), **own}
 
 
 def _text(value: Any) -> str:

@@ -19,7 +19,7 @@ from noetl.adapters.nats.streams import Streams, Topology
 from noetl.adapters.nats.window import MISSING, Acknowledged, Outgoing, Window
 from noetl.archive.wire import Codec, encode_event
 from noetl.errors import NoetlError
-from noetl.kernel.event import Recorded
+from noetl.kernel.event import Envelope, Recorded
 from noetl.kernel.names import EventSubject
 from noetl.kernel.time import parse_time
 from noetl.ports.fabric import DeadLetter, Published, StreamTail, shard_of_event
@@ -127,6 +127,7 @@ class NatsFabric:
             _subject(event.tenant_id, event.organization_id, event.execution_id, shard_of_event(event)),
             encode_event(event, self._codec),
             {
+                **_traced(event),
                 "Nats-Msg-Id": str(event.event_id),
                 POSITION: str(item.position),
                 CHECKSUM: event.envelope_checksum,
@@ -210,3 +211,9 @@ def _renamed(message: Outgoing, taken_by: int) -> Outgoing:
     """The same event under an id that says where the one before is taken: whoever finds the same uses the same."""
     headers = {**message.headers, "Nats-Msg-Id": f"{message.headers['Nats-Msg-Id']}.{taken_by}"}
     return Outgoing(message.subject, message.data, headers)
+
+
+def _traced(event: Envelope) -> dict[str, str]:
+    """Where an event is in a trace, as headers that others understand."""
+    trace = event.meta.get("trace")
+    return {name: trace[name] for name in ("traceparent", "tracestate") if name in trace} if trace else {}

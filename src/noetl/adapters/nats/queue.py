@@ -158,7 +158,8 @@ def _subject(command: QueuedCommand) -> str:
 
 def _message(command: QueuedCommand, *, named: bool) -> Outgoing:
     identity = f"{command.tenant_id}/{command.execution_id}/{command.event_id}"
-    return Outgoing(_subject(command), _encoder.encode(command), {"Nats-Msg-Id": identity} if named else {})
+    names = {"Nats-Msg-Id": identity} if named else {}
+    return Outgoing(_subject(command), _encoder.encode(command), {**names, **command.carrier})
 
 
 def _filter(pool: str) -> str:

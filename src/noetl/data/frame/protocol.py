@@ -85,6 +85,8 @@ class StagePlan(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
     authority: Json = {}
     env: dict[str, str] = {}
+    trace: dict[str, str] = {}
+    """The place in a trace that its rows are below."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from noetl import __version__
 from noetl.engine.pipeline import RunTask
 from noetl.errors import Conflict, NoetlError, Unavailable
 from noetl.kernel.event import Json
+from noetl.observe.otel import recorded
 from noetl.runtime.calls import Found, prepare_call
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
@@ -66,6 +67,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
     clock = SystemClock()
     worker_id = f"{process_name('worker')}/{secrets.token_hex(4)}"
     async with contextlib.AsyncExitStack() as opened:
+        opened.enter_context(recorded(settings.observe.otlp, "noetl-worker"))
         control = RemoteControlPlane(post.url, post.token)
         opened.push_async_callback(control.close)
         welcome = await _welcome(control, post.url, _hello(post, worker_id))

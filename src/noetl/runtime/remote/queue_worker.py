@@ -11,12 +11,13 @@ import msgspec
 
 from noetl.errors import Conflict, Forbidden, LeaseLost, NoetlError, NotFound, Unauthenticated, Unavailable
 from noetl.kernel.event import Json
-from noetl.observe import metrics
+from noetl.observe import metrics, traces
 from noetl.ports.clock import Clock
 from noetl.ports.queue import CommandQueue, LeasedCommand
-from noetl.runtime.pool import carry_out, outcome_of
+from noetl.runtime.pool import carry_out, outcome_of, said_of
 from noetl.runtime.remote.client import Hand, RemoteControlPlane
 from noetl.runtime.remote.secrets import IN_HAND
+from noetl.runtime.requests import Issued
 from noetl.runtime.worker import Worker
 
 __all__ = ["QueueWorker", "Tally"]
@@ -38,6 +39,17 @@ class Tally(msgspec.Struct, kw_only=True):
     lost: int = 0
     dropped: int = 0
     last_error: str | None = None
+
+
+def _span(leased: LeasedCommand) -> traces.Scope:
+    """From a delivery to its settlement, in the trace that the message tells of."""
+    command = leased.command
+    if not command.traceparent:
+        return traces.NOWHERE
+    issued = Issued(
+        execution_id=command.execution_id, command_id=command.command_id, step=command.step, kind=command.kind
+    )
+    return traces.within(traces.read(command.carrier), "noetl.command", said_of(issued))
 
 
 class QueueWorker:
@@ -162,7 +174,8 @@ class QueueWorker:
         """From a delivery to its settlement. What cannot be settled comes again, and the server knows better then."""
         metrics.shift("noetl_worker_slots_busy", 1)
         try:
-            delay = await self._outcome(leased)
+            with _span(leased):
+                delay = await self._outcome(leased)
             with contextlib.suppress(Unavailable):
                 await (self._queue.ack(leased) if delay is None else self._queue.nack(leased, delay=delay))
         except asyncio.CancelledError:

@@ -15,6 +15,7 @@ from noetl.errors import Conflict, InvalidInput, NoetlError, NotFound, Unavailab
 from noetl.kernel.event import Envelope, Json
 from noetl.kernel.time import parse_time
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
+from noetl.observe import traces
 from noetl.observe.logs import filtered
 from noetl.ports.catalog import CatalogEntry
 from noetl.runtime.driver import Execution, Origin, Request
@@ -45,6 +46,7 @@ from noetl.runtime.service.shapes import (
 )
 from noetl.runtime.stages.progress import ExecutionProgress, progress_of_row
 from noetl.runtime.stages.stages import Stages
+from noetl.runtime.tracing import place_of
 from noetl.runtime.wiring import Embedded
 from noetl.tools.registry import Registry
 
@@ -296,13 +298,16 @@ class Service:
         return entry
 
     async def _family(self, asked: ExecuteRequest) -> dict[str, Any]:
+        place = traces.current()
         if asked.parent_execution_id is None:
-            return {}
-        parent = (await self.reading.state(id_of(asked.parent_execution_id))).control
+            return {} if place is None else {"trace": place.carried()}
+        caller = await self.reading.state(id_of(asked.parent_execution_id))
+        parent, place = caller.control, place or place_of(caller.trace)
         return {
             "parent_execution_id": parent.execution_id,
             "root_execution_id": parent.root_execution_id or parent.execution_id,
             "depth": parent.depth + 1,
+            "trace": {} if place is None else place.carried(),
         }
 
     async def _patched(self, execution_id: int, values: Json, unset: Sequence[str], principal: str) -> Execution:

@@ -58,6 +58,7 @@ class StageBody:
             env=plan.env or worker.env,
             depth=plan.depth,
             home=plan.home,
+            trace=plan.trace,
         )
 
     async def begin(self, frame: Frame, given: Given) -> FrameBody:

@@ -17,6 +17,7 @@ from noetl.engine.outcome import failure
 from noetl.errors import NoetlError, NotFound
 from noetl.kernel.event import Draft, Envelope, Json
 from noetl.kernel.time import format_time
+from noetl.observe import traces
 from noetl.playbook import templates
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Ledger
@@ -34,6 +35,7 @@ from noetl.runtime.stages.plane import StageServices
 from noetl.runtime.stages.progress import StageProgress
 from noetl.runtime.stages.support import Support
 from noetl.runtime.telemetry import Telemetry
+from noetl.runtime.tracing import frame_spans
 from noetl.runtime.vault import Session
 from noetl.runtime.worker import Work, time_limit
 
@@ -98,6 +100,13 @@ class Stages:
 
         Raises LeaseLost if somebody else keeps it by now. Whatever else goes wrong is an error in the report.
         """
+        with traces.within(work.place, "noetl.stage", {"noetl.step": work.step.name}) as span:
+            report = await self._run_stage(work, is_over, refusal)
+            if report.error is not None:
+                span.fail(str(report.error.get("code", "")))
+        return report
+
+    async def _run_stage(self, work: Work, is_over: bool, refusal: Json | None) -> Report:
         execution = await self._driver.execution(work.execution_id)
         plan = _plan_of(work, execution, self._origin)
         session, problem = await self._session(work)
@@ -170,7 +179,7 @@ class Stages:
 
         desk = Desk(
             plan, author, self._ledger, self._clock, self._steady, secrets.token_hex(8),
-            resolve=resolve, on_events=self._on_events,
+            resolve=resolve, on_events=frame_spans(traces.read(plan.trace), self._on_events),
         )  # fmt: skip
         clean = (lambda value: value) if session is None else session.redactor.value
         services = StageServices(tell=tell, recorded=recorded, credential=credential, clean=clean)
@@ -245,6 +254,7 @@ def _plan_of(work: Work, execution: Execution, origin: Origin) -> StagePlan:
         depth=work.depth,
         authority=execution.control.authority,
         env=dict(work.env),
+        trace={} if (place := work.place) is None else place.carried(),
     )
 
 

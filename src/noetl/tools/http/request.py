@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 import msgspec
 
 from noetl.kernel.event import Json
+from noetl.observe import traces
 from noetl.tools.base import Call
 from noetl.tools.http.auth import basic, credentials_of
 from noetl.tools.values import BadField, seconds, truth
@@ -77,6 +78,9 @@ def request_of(call: Call) -> Request:
         headers.setdefault("authorization", ("Authorization", basic(*address.login)))
     if call.effect_key:
         headers.setdefault("idempotency-key", ("Idempotency-Key", call.effect_key))
+    if (place := traces.current()) is not None:
+        for name, value in place.carried().items():
+            headers.setdefault(name, (name, value))
     if body.content is not None:
         headers.setdefault("content-type", ("Content-Type", body.content_type))
     public = address.with_query(_pairs("params", fields.get("params")), body.query)

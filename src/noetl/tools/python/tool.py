@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
-from noetl.tools.processes import variables_of
+from noetl.tools.processes import trace_variables, variables_of
 from noetl.tools.python.environments import Environment, environment_of
 from noetl.tools.python.pool import Answered, Pool
 from noetl.tools.python.process import CallTimedOut, ProcessGone
@@ -156,7 +156,7 @@ def request_of(call: Call, source: str, directory: str, room: int) -> Request:
         context=call.context if _CONTEXT.search(source) else UNSET,
         data=_implied_data(call) if "data" not in call.input and _DATA.search(source) else UNSET,
         libs=_named(libs) if libs else UNSET,
-        environment=variables_of(call.auth) if call.auth else UNSET,
+        environment={**trace_variables(), **(variables_of(call.auth) if call.auth else {})} or UNSET,
         offered=_offered(call, source) or UNSET,
         room=room,
         scratch=absolute(call.scratch),

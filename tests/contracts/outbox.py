@@ -95,6 +95,21 @@ class OutboxContract:
         clock.advance(60)
         assert positions(await outbox.claim("b")) == [2]
 
+    async def test_the_oldest_that_is_not_told_has_its_time(
+        self, ledger: Ledger, outbox: Outbox, clock: VirtualClock
+    ) -> None:
+        assert await outbox.oldest() is None
+        await commit(ledger, 1)
+        clock.advance(60)
+        await commit(ledger, 1)
+        first, second = [item.event.ingest_time for item in await ledger.read_all()]
+        await outbox.claim("a")
+        assert await outbox.oldest() == first < second
+        await outbox.mark_published("a", [1])
+        assert await outbox.oldest() == second
+        await outbox.mark_published("a", [2])
+        assert await outbox.oldest() is None
+
     async def test_only_what_one_holds_can_be_marked(self, ledger: Ledger, outbox: Outbox) -> None:
         await commit(ledger, 3)
         await outbox.claim("a", limit=2)

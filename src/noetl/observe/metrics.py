@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 __all__ = ["INSTRUMENTS", "Instrument", "Recorder", "count", "install", "is_installed", "observe", "shift", "uninstall"]
 
 _FAST = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -24,6 +25,7 @@ class Instrument(NamedTuple):
 
 
 INSTRUMENTS: dict[str, Instrument] = {
+    "noetl_build_info": Instrument("gauge", "1 for the release that this process is of.", ("version",)),
     "noetl_http_requests_total": Instrument(
         "counter", "Requests answered, by method, route and status.", ("method", "route", "status")
     ),
@@ -34,6 +36,28 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_executions_ended_total": Instrument("counter", "Executions that ended here, by status.", ("status",)),
     "noetl_commands_total": Instrument(
         "counter", "Commands that workers here have ended, by tool kind and outcome.", ("kind", "outcome")
+    ),
+    "noetl_command_wait_seconds": Instrument(
+        "histogram", "Time from a command being issued to a worker having it, by tool kind.", ("kind",), _LONG
+    ),
+    "noetl_command_run_seconds": Instrument(
+        "histogram", "Time from a worker having a command to its report being taken, by tool kind.", ("kind",), _LONG
+    ),
+    "noetl_leases_lapsed_total": Instrument(
+        "counter", "Commands whose worker was not heard of, and that were delivered again."
+    ),
+    "noetl_driver_conflicts_total": Instrument(
+        "counter", "Decisions that were made again because somebody else had moved the execution."
+    ),
+    "noetl_frame_backlog_total": Instrument(
+        "gauge",
+        "Frames of open stages kept here, by kind of stage and by whether they wait or run; `all` is the sum.",
+        ("stage_kind", "status"),
+    ),
+    "noetl_frame_backlog_detail_total": Instrument(
+        "gauge",
+        "The same by tenant and organisation, for those with most of them; the rest are `other`.",
+        ("tenant_id", "organization_id", "stage_kind", "status"),
     ),
     "noetl_frames_total": Instrument(
         "counter", "Frames of stages kept here, by what has happened to them.", ("outcome",)
@@ -51,8 +75,17 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_outbox_refilled_total": Instrument("counter", "Events that it had lost and that were published again."),
     "noetl_outbox_publish_seconds": Instrument("histogram", "Time until a batch of events is handed over.", (), _FAST),
     "noetl_outbox_pending": Instrument("gauge", "Events not yet published when asked."),
+    "noetl_outbox_oldest_seconds": Instrument(
+        "gauge", "Age of the oldest event that is not yet published, when asked."
+    ),
     "noetl_projector_deliveries_total": Instrument(
         "counter", "Deliveries that a projector has settled: ack, nak or term.", ("outcome",)
+    ),
+    "noetl_projector_redeliveries_total": Instrument(
+        "counter", "Deliveries that a projector has got before and not settled."
+    ),
+    "noetl_projector_projection_errors_total": Instrument(
+        "counter", "Executions and other roots that a projector could not bring up to date, each time it tried."
     ),
     "noetl_projector_batch_seconds": Instrument("histogram", "Time to project and settle a batch.", (), _FAST),
     "noetl_projector_rows_total": Instrument(
@@ -74,6 +107,9 @@ INSTRUMENTS: dict[str, Instrument] = {
     ),
     "noetl_fabric_undecodable_total": Instrument("counter", "Messages of the fabric that are no events."),
     "noetl_queue_depth": Instrument("gauge", "Commands that wait for a worker slot."),
+    "noetl_queue_commands": Instrument(
+        "gauge", "Commands of a pool in the queue when asked: waiting, or leased to a worker.", ("pool", "state")
+    ),
     "noetl_worker_slots_busy": Instrument("gauge", "Worker slots at work."),
     "noetl_auth_refused_total": Instrument("counter", "Requests refused before they reached a route.", ("reason",)),
     "noetl_payload_reads_total": Instrument(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from noetl import __version__
 from noetl.observe.metrics import INSTRUMENTS
 
 __all__ = ["CONTENT_TYPE", "PrometheusRecorder"]
@@ -31,6 +34,7 @@ class PrometheusRecorder:
                     )
                 case "gauge":
                     self._gauges[name] = Gauge(name, instrument.help, instrument.labels, registry=self._registry)
+        self.level("noetl_build_info", 1, __version__)
 
     def count(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
         """Add to a counter."""
@@ -51,6 +55,13 @@ class PrometheusRecorder:
         """Set a gauge that is looked up when somebody asks."""
         gauge = self._gauges[name]
         (gauge.labels(*labels) if labels else gauge).set(value)
+
+    def levels(self, name: str, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a gauge for all its labels at once; what it had for others is forgotten."""
+        gauge = self._gauges[name]
+        gauge.clear()
+        for labels, value in values.items():
+            gauge.labels(*_short(labels)).set(value)
 
     def text(self) -> bytes:
         """Everything, in the text format."""

@@ -43,6 +43,10 @@ class Outbox(Protocol):
         """How many rows are not yet published, claimed ones included."""
         ...
 
+    async def oldest(self) -> str | None:
+        """When the oldest event that is not yet published was written; None if all are."""
+        ...
+
     async def settle(self, position: int) -> int:
         """The projector has passed `position`: forget every row at or below it. Returns how many went."""
         ...

@@ -7,6 +7,7 @@ delivered again, and whatever the first worker says afterwards is refused.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ import msgspec
 from noetl.engine.decide import Report, Suspension
 from noetl.errors import LeaseLost
 from noetl.kernel.event import Json
+from noetl.kernel.ids import unix_ms
+from noetl.observe import metrics
 from noetl.ports.leases import Lease, Leases
 from noetl.runtime.driver import Driver, Issued, Origin
 from noetl.runtime.execution import Execution
@@ -75,6 +78,8 @@ class ControlPlane:
             await self._leases.release(lease)
             return None
         stage = execution.control.commands[issued.command_id].stage
+        if stage == 0 and metrics.is_installed():  # one that comes back from a call has waited for that
+            metrics.observe("noetl_command_wait_seconds", _seconds_since(issued.command_id), issued.kind)
         return Claim(issued=issued, work=work, lease=lease, stage=stage, ended=execution.ended is not None)
 
     async def result(self, execution_id: int, step: str, reference: Json) -> Any:
@@ -179,6 +184,11 @@ def work_of(execution: Execution, command_id: int, origin: Origin) -> Work | Non
         stage=execution.stages.get(command_id),
         trace={} if execution.trace is None else execution.trace.context.carried(),
     )
+
+
+def _seconds_since(event_id: int) -> float:
+    """How long ago an event was written: its id knows."""
+    return max(0.0, time.time() - unix_ms(event_id) / 1000)
 
 
 def _left(pause: Json) -> float | None:

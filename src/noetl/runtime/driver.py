@@ -22,6 +22,7 @@ from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
+from noetl.observe import metrics
 from noetl.observe.traces import within
 from noetl.playbook.document import Playbook
 from noetl.playbook.templates import Host
@@ -310,6 +311,7 @@ class Driver:
                 committed = True
                 return bool(facts)
             except VersionConflict:
+                metrics.count("noetl_driver_conflicts_total")
                 continue
             except BaseException:
                 self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told

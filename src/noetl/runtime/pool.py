@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -168,9 +169,11 @@ class Pool:
 
     async def _work(self, issued: Issued) -> None:
         try:
+            began = time.perf_counter()
             claim, said = await self._run(issued)
             if claim is not None and said is not None:
                 await self._report(claim, said)
+                metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, issued.kind)
         except LeaseLost:
             self._again.add(issued)  # it took too long between two heartbeats; claiming it will tell who has it
         except Unavailable as error:

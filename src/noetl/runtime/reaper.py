@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from noetl.errors import NotFound
+from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.ports.leases import Lease, Leases
 from noetl.runtime.control import COMMANDS
@@ -57,6 +58,8 @@ class Reaper:
             with contextlib.suppress(NotFound):  # its execution was deleted meanwhile
                 found += await self._driver.abandon(int(execution_id), int(command_id), self._owed[0].owner)
             del self._owed[0]
+        if found:
+            metrics.count("noetl_leases_lapsed_total", amount=found)
         return found
 
     async def serve(self) -> None:

@@ -116,6 +116,7 @@ class ShardProjector:
         await self._announce()
         began = time.perf_counter()
         self.counts.deliveries += len(deliveries)
+        metrics.count("noetl_projector_redeliveries_total", amount=sum(one.attempts > 1 for one in deliveries))
         self.counts.batches += 1
         self.counts.last_batch = len(deliveries)
         try:
@@ -272,7 +273,10 @@ class ShardProjector:
             async with places:
                 try:
                     return await self._fold(root, upto)
-                except (InvalidEvent, Corruption, _Behind) as error:
+                except (InvalidEvent, Corruption) as error:
+                    metrics.count("noetl_projector_projection_errors_total")
+                    return error
+                except _Behind as error:
                     return error
 
         found = await asyncio.gather(*(fold(root, upto) for root, upto in wanted.items()))

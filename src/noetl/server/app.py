@@ -14,6 +14,7 @@ from noetl.adapters.memory.access import AllowAll
 from noetl.observe.prometheus import PrometheusRecorder
 from noetl.ports.access import Access
 from noetl.runtime.custody import custody_of
+from noetl.runtime.levels import OutboxLevels
 from noetl.runtime.service import Services
 from noetl.server import (
     batch,
@@ -76,6 +77,7 @@ def build_app(
     app.state.custody = custody_of(services.embedded, settings)
     app.state.service_token = service_token
     app.state.recorder = recorder or PrometheusRecorder()
+    app.state.outbox_levels = OutboxLevels(services.embedded.outbox, services.embedded.clock)
     app.state.closing = asyncio.Event()
     app.state.condition = Condition(services)
     problems.install(app)

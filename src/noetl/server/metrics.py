@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from noetl.observe import metrics
 from noetl.observe.prometheus import CONTENT_TYPE, PrometheusRecorder
 from noetl.replay.shares import projected_to
+from noetl.runtime.levels import backlog, backlog_detail
 from noetl.runtime.projector import PROJECTOR
 from noetl.server.context import Caller, require, services_of
 
@@ -50,10 +51,15 @@ class Measured:
 async def show(request: Request, _: Caller = _READ) -> Response:
     """The metrics of this process in Prometheus' text format."""
     recorder: PrometheusRecorder = request.app.state.recorder
-    embedded = services_of(request).embedded
+    services = services_of(request)
+    embedded, stages = services.embedded, services.stages()
     behind = await embedded.ledger.position() - await projected_to(embedded.projections, PROJECTOR)
     recorder.level("noetl_projection_lag_events", max(0, behind))
     for level in await embedded.tiers.levels():
         recorder.level("noetl_payload_tier_bytes", level.bytes, level.tier)
         recorder.level("noetl_payload_tier_budget_bytes", level.budget, level.tier)
+    recorder.levels("noetl_frame_backlog_total", backlog(stages))
+    recorder.levels("noetl_frame_backlog_detail_total", backlog_detail(stages))
+    if services.tells_others:
+        await request.app.state.outbox_levels.set(recorder)
     return Response(recorder.text(), media_type=CONTENT_TYPE)

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from noetl.observe.metrics import INSTRUMENTS
-from tests.unit.server.hall import SECRET, Hall, open_hall, register
+from tests.unit.server.hall import HELLO, SECRET, Hall, open_hall, register
+
+PYTHON = HELLO.replace("hello", "python").replace("{kind: noop}", "{kind: python, code: 'result = 1'}")
 
 
 @pytest.fixture
@@ -57,3 +59,20 @@ async def test_those_who_are_refused_are_counted_by_why(hall: Hall) -> None:
     text = (await (await hall.holder("reader")).get("/metrics")).text
     assert 'noetl_auth_refused_total{reason="missing"} 1.0' in text
     assert 'noetl_auth_refused_total{reason="unknown"} 1.0' in text
+
+
+async def test_commands_show_how_long_they_waited_and_ran(hall: Hall) -> None:
+    client = await hall.holder("admin")
+    await client.post("/api/catalog/register", json={"content": PYTHON})
+    started = (await client.post("/api/execute", json={"path": "guide/python"})).json()["execution_id"]
+    await client.get(f"/api/executions/{started}/stream")
+    text = (await client.get("/metrics")).text
+    assert 'noetl_command_wait_seconds_count{kind="python"} 1.0' in text
+    assert 'noetl_command_run_seconds_count{kind="python"} 1.0' in text
+    assert re.search(r'noetl_build_info{version="[^"]+"} 1.0', text)
+
+
+async def test_the_backlog_of_frames_is_a_number_also_when_there_is_none(hall: Hall) -> None:
+    text = (await (await hall.holder("reader")).get("/metrics")).text
+    assert 'noetl_frame_backlog_total{stage_kind="all",status="all"} 0.0' in text
+    assert "noetl_outbox_oldest_seconds 0.0" in text, "nobody publishes here, and nothing is late"

@@ -64,6 +64,11 @@ class MemoryOutbox:
         await self._catch_up()
         return sum(not entry.published for entry in self._entries.values())
 
+    async def oldest(self) -> str | None:
+        """When the oldest event that is not yet published was written."""
+        await self._catch_up()
+        return next((entry.event.ingest_time for entry in self._entries.values() if not entry.published), None)
+
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""
         await self._catch_up()

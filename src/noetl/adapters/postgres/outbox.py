@@ -50,6 +50,12 @@ _FAILED = f"""
 _SETTLED = "WITH gone AS (DELETE FROM outbox WHERE position <= %s RETURNING 1) SELECT count(*) FROM gone"
 # Index outbox_pending holds just these rows.
 _PENDING = "SELECT count(*) FROM outbox WHERE status = 'PENDING'"
+# Its first entry, and the event by primary key.
+_OLDEST = """
+    SELECT ingest_time
+    FROM (SELECT position FROM outbox WHERE status = 'PENDING' ORDER BY position LIMIT 1) AS first
+    JOIN event_log USING (position)
+"""
 
 
 class PostgresOutbox:
@@ -80,6 +86,11 @@ class PostgresOutbox:
     async def pending_count(self) -> int:
         """How many rows are not yet published."""
         return int((await self._database.fetch(_PENDING))[0][0])
+
+    async def oldest(self) -> str | None:
+        """When the oldest event that is not yet published was written."""
+        rows = await self._database.fetch(_OLDEST)
+        return rows[0][0] if rows else None
 
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""

@@ -30,6 +30,12 @@ _FAILED = "UPDATE outbox SET due_at = ?, owner = NULL WHERE position = ? AND own
 _SETTLED = "DELETE FROM outbox WHERE position <= ?"
 # Index outbox_pending holds just these rows.
 _PENDING = "SELECT count(*) FROM outbox WHERE status = 'PENDING'"
+# Its first entry, and the event by primary key.
+_OLDEST = """
+    SELECT ingest_time
+    FROM (SELECT position FROM outbox WHERE status = 'PENDING' ORDER BY position LIMIT 1)
+    JOIN event USING (position)
+"""
 
 
 class SqliteOutbox:
@@ -65,6 +71,11 @@ class SqliteOutbox:
     async def pending_count(self) -> int:
         """How many rows are not yet published."""
         return await self._database.read(lambda connection: int(connection.execute(_PENDING).fetchone()[0]))
+
+    async def oldest(self) -> str | None:
+        """When the oldest event that is not yet published was written."""
+        row = await self._database.read(lambda connection: connection.execute(_OLDEST).fetchone())
+        return None if row is None else row[0]
 
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""

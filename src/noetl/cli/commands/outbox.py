@@ -14,7 +14,6 @@ from noetl.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from noetl.kernel.event import Json
-    from noetl.observe.prometheus import PrometheusRecorder
     from noetl.runtime.home import Home
     from noetl.runtime.publishing import Publisher
     from noetl.runtime.wiring import Embedded
@@ -85,6 +84,7 @@ async def _serve(
     import signal
 
     from noetl.runtime.condition import saying
+    from noetl.runtime.levels import OutboxLevels
     from noetl.runtime.messaging import open_publisher
     from noetl.runtime.probe import probed
 
@@ -105,10 +105,8 @@ async def _serve(
             async def summary() -> Json:
                 return await _summary(embedded, publisher)
 
-            async def levels(recorder: PrometheusRecorder) -> None:
-                recorder.level("noetl_outbox_pending", await embedded.outbox.pending_count())
-
-            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, levels))
+            outbox = OutboxLevels(embedded.outbox, embedded.clock)
+            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, outbox.set))
         if as_json:
             print_json({"publishing": True, "metrics_port": port})
         else:

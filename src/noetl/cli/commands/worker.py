@@ -88,6 +88,9 @@ async def _serve(home: Home, settings: Settings, post: Post, metrics_port: int |
 
             async def levels(recorder: PrometheusRecorder) -> None:
                 recorder.level("noetl_worker_slots_busy", worker.busy)
+                for pool, depth in (await worker.depths()).items():
+                    recorder.level("noetl_queue_commands", depth.waiting, pool, "waiting")
+                    recorder.level("noetl_queue_commands", depth.leased, pool, "leased")
 
             port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, levels))
         if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -13,7 +14,7 @@ from noetl.errors import Conflict, Forbidden, LeaseLost, NoetlError, NotFound, U
 from noetl.kernel.event import Json
 from noetl.observe import metrics, traces
 from noetl.ports.clock import Clock
-from noetl.ports.queue import CommandQueue, LeasedCommand
+from noetl.ports.queue import CommandQueue, Depth, LeasedCommand
 from noetl.runtime.pool import carry_out, outcome_of, said_of
 from noetl.runtime.remote.client import Hand, RemoteControlPlane
 from noetl.runtime.remote.secrets import IN_HAND
@@ -123,6 +124,10 @@ class QueueWorker:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def depths(self) -> dict[str, Depth]:
+        """What each of its pools has to do. Raises Unavailable."""
+        return {pool: await self._queue.depth(pool) for pool in self._pools}
 
     def summary(self) -> Json:
         """How it goes."""
@@ -243,9 +248,11 @@ class QueueWorker:
         async def fetch(_: int, step: str, reference: Json) -> object:
             return await self._control.result(hand, step, reference)
 
+        began = time.perf_counter()
         said = await carry_out(hand.claim, fetch, self._worker, self._clock)
         reporting.set()
         await self._control.report(hand, said)
+        metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, hand.command.kind)
         metrics.count("noetl_commands_total", hand.command.kind, outcome_of(said))
         self.tally.done += 1
 

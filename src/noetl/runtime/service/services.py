@@ -12,6 +12,7 @@ import msgspec
 from noetl.errors import NoetlError, Unauthenticated, Unavailable
 from noetl.kernel.streams import execution_of
 from noetl.replay.shares import projected_to
+from noetl.runtime.levels import Owned
 from noetl.runtime.origin import origin_of
 from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.service.freshness import Freshness
@@ -62,6 +63,11 @@ class Services:
                 )
             return self._services[name]
 
+    @property
+    def tells_others(self) -> bool:
+        """Whether somebody has to publish what is written here, for workers or projectors to hear of it."""
+        return self.place.lease_seconds is not None or self.settings.nats.url is not None
+
     def door(self, authorization: str) -> Door:
         """Where the stage is kept whose token this is. Raises Unauthenticated."""
         for service in self._services.values():
@@ -71,6 +77,15 @@ class Services:
         raise Unauthenticated(
             "the token is not that of a stage which is kept here", hint="the stage has ended or moved: drop the work"
         )
+
+    def stages(self) -> list[Owned]:
+        """Every data stage that is kept in this process."""
+        return [
+            Owned(tenant_id, organization_id, stage)
+            for (tenant_id, organization_id), service in self._services.items()
+            if service.stages is not None
+            for stage in service.stages.all_progress()
+        ]
 
     async def project(self) -> int:
         """Bring the rows up to date with the log; the position that all of them have reached."""

@@ -193,6 +193,10 @@ class Stages:
         for keeper in self._of(execution_id):
             keeper.stop()
 
+    def all_progress(self) -> list[StageProgress]:
+        """How far every stage has come that is kept here."""
+        return [keeper.progress() for keeper in self._kept.values()]
+
     def progress(self, execution_id: int) -> list[StageProgress]:
         """How far the stages of an execution have come that are kept here."""
         return [keeper.progress() for keeper in self._of(execution_id)]

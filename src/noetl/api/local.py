@@ -27,7 +27,7 @@ from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.observe import traces
 from noetl.observe.otel import recorded
 from noetl.runtime.driver import Driver, Request
-from noetl.runtime.embedded.hold import hold
+from noetl.runtime.embedded.hold import hold, name_of
 from noetl.runtime.embedded.runner import (
     Finished,
     Runner,
@@ -141,7 +141,7 @@ class Local:
             held.callback(self._listeners.remove, listener)
             execution_id = await runner.start(request)
             listener.begin(execution_id)
-            async with self._alone(embedded, str(execution_id)):
+            async with self._alone(embedded, name_of(self._settings.tenant.id, execution_id)):
                 timed_out = not await self._work(runner, execution_id, seconds)
             finished = await runner.wait(execution_id)
             return Outcome(summary=await summary_of(embedded, finished), timed_out=timed_out)
@@ -258,7 +258,7 @@ class Local:
         """What tasks printed, from a place on."""
         async with self._opened() as embedded:
             await self._known(embedded, execution_id)
-        return await read_logs(self.home.path, execution_id, step, after)
+        return await read_logs(self.home.path, self._settings.tenant.id, execution_id, step, after)
 
     async def replay(self, execution_id: int, cutoff: Cutoff) -> State:
         """The state as of a moment."""

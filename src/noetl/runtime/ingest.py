@@ -41,7 +41,7 @@ from noetl.payloads.store import PayloadStore
 from noetl.ports.ledger import Stream
 from noetl.runtime.delivery import Examined, Owner, Part, examine, owner_of
 from noetl.runtime.driver import Origin
-from noetl.runtime.embedded.hold import take
+from noetl.runtime.embedded.hold import name_of, take
 from noetl.runtime.restamp import Restamper
 from noetl.runtime.wiring import Embedded
 
@@ -255,7 +255,7 @@ class Ingest:
                 stream = Stream(request.origin.tenant_id, execution_stream(execution_id))
                 if await self._embedded.ledger.head(stream) is None:
                     continue  # one that is new here cannot be at work here
-                held = take(self._running, str(execution_id))
+                held = take(self._running, name_of(request.origin.tenant_id, execution_id))
                 if held is None:
                     raise Unavailable(
                         f"execution {execution_id} is being worked on here", hint="push again when it has ended"

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import msgspec
 
+from noetl.kernel.names.segments import encode
 from noetl.kernel.time import format_time
 from noetl.ports.clock import Clock
 from noetl.runtime.notices import Listener, Notice
 
 __all__ = ["ExecutionLogs", "LogLine", "LogPage", "kept_logs", "log_file", "read_logs"]
 
+_DEFAULT_TENANT = "default"
 _MOST_OPEN = 32
 _MOST_SCANNED = 16 << 20
 _PRIVATE_DIRECTORY, _PRIVATE_FILE = 0o700, 0o600
@@ -53,9 +55,12 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(LogLine)
 
 
-def log_file(home: Path, execution_id: int) -> Path:
-    """Where the lines of an execution are."""
-    return home / "logs" / "executions" / f"{execution_id}.jsonl"
+def log_file(home: Path, tenant_id: str, execution_id: int) -> Path:
+    """Where the lines of an execution are. Ids are unique within a tenant only, so each tenant has a directory."""
+    folder = home / "logs" / "executions"
+    if tenant_id != _DEFAULT_TENANT:
+        folder /= f"tenant={encode(tenant_id)}"
+    return folder / f"{execution_id}.jsonl"
 
 
 @contextlib.asynccontextmanager
@@ -80,20 +85,20 @@ class ExecutionLogs:
         self._clock = clock
         self._complain = complain
         self._complained = False
-        self._files: OrderedDict[int, int] = OrderedDict()
+        self._files: OrderedDict[Path, int] = OrderedDict()
 
     def hear(self, notice: Notice) -> None:
         """Keep what was printed; other notices are none of ours."""
         if notice.what != "log":
             return
         data = b"".join(_encoder.encode(line) + b"\n" for line in self._lines(notice))
+        place = log_file(self._home, notice.tenant_id, notice.execution_id)
         try:
-            self._write(notice.execution_id, data)
+            self._write(place, data)
         except OSError as error:
-            self._forget(notice.execution_id)
+            self._forget(place)
             if not self._complained:
                 self._complained = True
-                place = log_file(self._home, notice.execution_id)
                 self._complain(f"what tasks print cannot be kept in {place}: {error.strerror}; the run goes on")
 
     def close(self) -> None:
@@ -118,20 +123,19 @@ class ExecutionLogs:
             for text in notice.text.split("\n")
         ]
 
-    def _write(self, execution_id: int, data: bytes) -> None:
+    def _write(self, file: Path, data: bytes) -> None:
         """All of it, or an error; the next to open the file ends what was cut off."""
-        handle = self._open(execution_id)
+        handle = self._open(file)
         if (written := os.write(handle, data)) < len(data):
             os.write(handle, data[written:])  # says why the first one stopped
 
-    def _open(self, execution_id: int) -> int:
-        if execution_id in self._files:
-            self._files.move_to_end(execution_id)
-            return self._files[execution_id]
-        file = log_file(self._home, execution_id)
+    def _open(self, file: Path) -> int:
+        if file in self._files:
+            self._files.move_to_end(file)
+            return self._files[file]
         file.parent.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _PRIVATE_FILE)
-        self._files[execution_id] = handle
+        self._files[file] = handle
         if len(self._files) > _MOST_OPEN:
             os.close(self._files.popitem(last=False)[1])
         size = os.fstat(handle).st_size
@@ -139,14 +143,15 @@ class ExecutionLogs:
             os.write(handle, b"\n")
         return handle
 
-    def _forget(self, execution_id: int) -> None:
-        handle = self._files.pop(execution_id, None)
+    def _forget(self, file: Path) -> None:
+        handle = self._files.pop(file, None)
         if handle is not None:
             os.close(handle)
 
 
 async def read_logs(
     home: Path,
+    tenant_id: str,
     execution_id: int,
     step: str | None = None,
     after: int = 0,
@@ -158,7 +163,7 @@ async def read_logs(
 
     One call reads a bounded part of the file, so with a filter a page may be empty and still have more behind it.
     """
-    return await asyncio.to_thread(_read, log_file(home, execution_id), step, task, after, limit)
+    return await asyncio.to_thread(_read, log_file(home, tenant_id, execution_id), step, task, after, limit)
 
 
 def _read(file: Path, step: str | None, task: str | None, after: int, limit: int) -> LogPage:

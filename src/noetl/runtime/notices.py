@@ -30,6 +30,7 @@ MOST_LINES = 10_000
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened on a worker. A log has whole lines in its text, without secrets."""
 
+    tenant_id: str = "default"
     execution_id: int
     command_id: int
     step: str
@@ -63,6 +64,7 @@ def notice_of(work: Work, asked: RunTask, what: Literal["attempt", "waiting"], s
     most = {rule.attempts for rule in asked.task.rules if rule.do == "retry"}
     limit = next(iter(most)) if len(most) == 1 else None
     return Notice(
+        tenant_id=work.tenant,
         execution_id=work.execution_id,
         command_id=work.command_id,
         step=work.step.name,

@@ -246,7 +246,7 @@ async def logs(
     service = await service_for(request, asking)
     await service.reading.check(execution_id)
     home = services_of(request).place.home
-    return answer(await read_logs(home, execution_id, step, after, limit, task=task))
+    return answer(await read_logs(home, asking.tenant_id, execution_id, step, after, limit, task=task))
 
 
 def _item(value: Json) -> ExecuteRequest | NoetlError:

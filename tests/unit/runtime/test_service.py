@@ -245,7 +245,7 @@ async def test_what_another_process_has_ended_is_let_go(shop: Workshop) -> None:
 
 class TestHoldings:
     def test_one_that_is_held_is_not_taken_twice(self, tmp_path: Path) -> None:
-        mine, others = Holdings(tmp_path, 5), Holdings(tmp_path, 5)
+        mine, others = Holdings(tmp_path, "acme", 5), Holdings(tmp_path, "acme", 5)
         assert mine.take(7)
         assert mine.take(7)
         assert not others.take(7)
@@ -254,8 +254,14 @@ class TestHoldings:
         assert others.take(7)
         others.close()
 
+    def test_another_tenant_with_the_same_id_is_not_in_the_way(self, tmp_path: Path) -> None:
+        all_of_them = [Holdings(tmp_path, tenant, 5) for tenant in ("default", "acme", "globex")]
+        assert all(one.take(7) for one in all_of_them)
+        for one in all_of_them:
+            one.close()
+
     def test_closing_lets_go_of_everything(self, tmp_path: Path) -> None:
-        mine, others = Holdings(tmp_path, 5), Holdings(tmp_path, 5)
+        mine, others = Holdings(tmp_path, "acme", 5), Holdings(tmp_path, "acme", 5)
         mine.take(7)
         mine.take(8)
         mine.close()

@@ -141,7 +141,12 @@ class _Reading:
         more = True
         while more:
             page = await read_logs(
-                self._home, self._execution_id, self._wanted.step, self._after, task=self._wanted.task
+                self._home,
+                self._root.tenant_id,
+                self._execution_id,
+                self._wanted.step,
+                self._after,
+                task=self._wanted.task,
             )
             self._after, more = page.after, page.more
             self.damaged += page.damaged

@@ -168,6 +168,7 @@ async def execute(
     from noetl.cli.faults import fault_of
     from noetl.cli.progress import Progress
     from noetl.cli.warned import warnings_shown
+    from noetl.runtime.embedded.hold import name_of
     from noetl.runtime.embedded.runner import open_runner
     from noetl.runtime.logs import kept_logs
     from noetl.runtime.notices import all_of
@@ -189,7 +190,7 @@ async def execute(
     ):
         execution_id = await begin(runner)
         await _recall(progress, embedded, settings, execution_id)
-        async with alone(embedded, home, str(execution_id)), progress.shown():
+        async with alone(embedded, home, name_of(settings.tenant.id, execution_id)), progress.shown():
             _cancel_on_interrupt(runner, execution_id)
             await runner.resume(execution_id)
             try:

@@ -1,6 +1,7 @@
 """Holding an execution: of several processes that would work on it, one does.
 
-A lock is one byte of a file that all processes of a home share: the byte at the number of the execution. So
+A lock is one byte of a file that all processes of a home share: the byte at the number of the execution, or at the
+digest of its name. So
 taking one creates no file, and thousands of them cost one open file. The operating system keeps the locks and takes
 them back from a process that is killed; nothing has to expire before somebody can go on.
 """
@@ -20,11 +21,17 @@ from pathlib import Path
 from noetl.errors import Unavailable
 from noetl.ports.clock import Clock
 
-__all__ = ["Held", "hold", "take"]
+__all__ = ["Held", "hold", "name_of", "take"]
 
+_DEFAULT_TENANT = "default"
 _PATIENCE = 0.1
 _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 """Owned by the open file where the system has that, else by the process; either is enough with `_Locks`."""
+
+
+def name_of(tenant_id: str, execution_id: int) -> str:
+    """What the lock of an execution is called. Ids are unique within a tenant only: nobody is in another's way."""
+    return str(execution_id) if tenant_id == _DEFAULT_TENANT else f"{tenant_id}/{execution_id}"
 
 
 @contextlib.asynccontextmanager

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from noetl.errors import Unavailable
-from noetl.runtime.embedded.hold import Held, take
+from noetl.runtime.embedded.hold import Held, name_of, take
 
 __all__ = ["Holdings"]
 
 
 class Holdings:
-    """The executions that this process has to itself. The operating system lets go of them if it is killed."""
+    """The executions of a tenant that this process has to itself. The system lets go of them if it is killed."""
 
-    def __init__(self, directory: Path, most: int) -> None:
+    def __init__(self, directory: Path, tenant_id: str, most: int) -> None:
         self._directory = directory
+        self._tenant_id = tenant_id
         self._most = most
         self._held: dict[int, Held] = {}
 
@@ -40,7 +41,7 @@ class Holdings:
         """Hold an execution; False if another process does."""
         if execution_id in self._held:
             return True
-        held = take(self._directory, str(execution_id))
+        held = take(self._directory, name_of(self._tenant_id, execution_id))
         if held is None:
             return False
         self._held[execution_id] = held

@@ -322,7 +322,7 @@ async def open_service(
     embedded: Embedded, origin: Origin, place: Workplace, freshness: Freshness
 ) -> AsyncIterator[Service]:
     """A service with its workers at work. What it has not finished at the end is left to whoever comes next."""
-    holdings = Holdings(place.home / "running", place.most_running)
+    holdings = Holdings(place.home / "running", origin.tenant_id, place.most_running)
     terms = _terms(origin, place)
     watch = Watch()
 

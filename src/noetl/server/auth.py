@@ -29,7 +29,7 @@ from noetl.runtime.stages.paths import read_path
 from noetl.server import internal
 from noetl.server.problems import respond
 
-__all__ = ["Admit", "Guard", "LoopbackOnly", "TokenHolders", "identify"]
+__all__ = ["Admit", "Guard", "LoopbackOnly", "TokenHolders", "identify", "is_still_admitted"]
 
 _log = logging.getLogger("noetl.server")
 _OPEN_PATHS = frozenset({"/health", "/api/health", "/api/health/ready"})
@@ -38,6 +38,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}_([0-9a-f]{{16}})_[0-9a-f]{{64}}", re.ASCII)
 _NOBODY = "0" * 64
 _KEY = "noetl.caller"
+_ADMIT = "noetl.admit"
 
 
 class Admit(Protocol):
@@ -133,7 +134,7 @@ class Guard:
         """Admit, then pass on; or answer with what is wrong."""
         if scope["type"] == "http" and not _looks_after_itself(scope["path"]):
             try:
-                scope[_KEY] = await self._admit(Request(scope))
+                scope[_KEY], scope[_ADMIT] = await self._admit(Request(scope)), self._admit
             except NoetlError as error:
                 await respond(error)(scope, receive, send)
                 return
@@ -144,6 +145,18 @@ async def identify(request: Request) -> Caller:
     """Whom the guard has let in."""
     found: Caller = request.scope[_KEY]
     return found
+
+
+async def is_still_admitted(request: Request) -> bool:
+    """Whether whoever asked this would be let in now. While nobody can tell, what was known before holds."""
+    admit: Admit | None = request.scope.get(_ADMIT)
+    try:
+        return admit is None or await admit(request) == request.scope[_KEY]
+    except (Unauthenticated, Forbidden):
+        return False
+    except NoetlError as error:
+        _log.warning("whether a caller may still listen is not known: %s", error)
+        return True
 
 
 def _looks_after_itself(path: str) -> bool:

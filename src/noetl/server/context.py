@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
+from noetl.errors import Forbidden
 from noetl.ports.access import Access, Action, Caller
 from noetl.runtime.callers import local_caller
 from noetl.runtime.service import Service, Services
 from noetl.settings import Settings
 
-__all__ = ["Action", "Caller", "Identify", "as_local_user", "caller", "require", "service_for", "services_of"]
+__all__ = [
+    "Action", "Caller", "Identify", "as_local_user", "caller", "require", "require_here", "service_for", "services_of",
+]  # fmt: skip
 
 Identify = Callable[[Request], Awaitable[Caller]]
 
@@ -43,6 +46,26 @@ def require(action: Action) -> Callable[[Request], Awaitable[Caller]]:
         found = await caller(request)
         access: Access = request.app.state.access
         await access.check(found, action, request.scope["path"])
+        return found
+
+    return permitted
+
+
+def require_here(action: Action) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, who may do this to the whole installation. Raises Unauthenticated or Forbidden.
+
+    That is somebody of the tenant that the server itself belongs to: what concerns all tenants is no tenant's.
+    """
+    permit = require(action)
+
+    async def permitted(request: Request) -> Caller:
+        found = await permit(request)
+        own = services_of(request).settings.tenant.id
+        if found.tenant_id != own:
+            raise Forbidden(
+                f"{request.scope['path']} is about the whole installation; {found.principal} is of '{found.tenant_id}'",
+                hint=f"use a token of the server's own tenant: noetl token create --tenant {own}",
+            )
         return found
 
     return permitted

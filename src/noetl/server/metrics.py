@@ -12,13 +12,13 @@ from noetl.observe.prometheus import CONTENT_TYPE, PrometheusRecorder
 from noetl.replay.shares import projected_to
 from noetl.runtime.levels import backlog, backlog_detail
 from noetl.runtime.projector import PROJECTOR
-from noetl.server.context import Caller, require, services_of
+from noetl.server.context import Caller, require_here, services_of
 
 __all__ = ["Measured", "router"]
 
 router = APIRouter(tags=["metrics"])
 
-_READ = Depends(require("read"))
+_READ = Depends(require_here("read"))
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -49,7 +49,7 @@ class Measured:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 @router.get("/api/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def show(request: Request, _: Caller = _READ) -> Response:
-    """The metrics of this process in Prometheus' text format."""
+    """The metrics of this process in Prometheus' text format; for those of the server's own tenant."""
     recorder: PrometheusRecorder = request.app.state.recorder
     services = services_of(request)
     embedded, stages = services.embedded, services.stages()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +17,7 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.ids import MAX_ID
 from noetl.kernel.plain import with_text_ids
 from noetl.runtime.service.following import Change
+from noetl.server.auth import is_still_admitted
 from noetl.server.context import Caller, require, service_for
 from noetl.server.wire import described
 
@@ -26,6 +28,7 @@ router = APIRouter(prefix="/api", tags=["streams"])
 T = TypeVar("T")
 
 _BEAT_SECONDS = 15.0
+_CHECK_SECONDS = 5.0
 _BEAT = b": still here\n\n"
 _MEDIA_TYPE = "text/event-stream"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -84,31 +87,37 @@ def _seen(header: str | None, query: int | None) -> int | None:
 
 
 def streaming(request: Request, source: AsyncIterator[T], spell: Callable[[T], bytes]) -> Response:
-    """The items of a source as they come, until it ends or the server goes down."""
+    """The items of a source as they come, until it ends, the server goes down, or the caller's token does not hold."""
+    return StreamingResponse(_messages(request, source, spell), media_type=_MEDIA_TYPE, headers=_HEADERS)
+
+
+async def _messages(request: Request, source: AsyncIterator[T], spell: Callable[[T], bytes]) -> AsyncIterator[bytes]:
+    """Messages as they come, and a sign of life in between. Nothing comes after the token was found to be void."""
     closing: asyncio.Event = request.app.state.closing
-    return StreamingResponse(_messages(source, spell, closing), media_type=_MEDIA_TYPE, headers=_HEADERS)
-
-
-async def _messages(
-    source: AsyncIterator[T], spell: Callable[[T], bytes], closing: asyncio.Event
-) -> AsyncIterator[bytes]:
-    """Messages as they come, a sign of life in between, and an end when the server goes down."""
     yield _BEAT
+    spoken = checked = time.monotonic()
     following = asyncio.ensure_future(_next(source))
     leaving = asyncio.ensure_future(closing.wait())
     try:
         while True:
-            await asyncio.wait({following, leaving}, timeout=_BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({following, leaving}, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            now = time.monotonic()
+            if now - checked >= _CHECK_SECONDS:
+                if not await is_still_admitted(request):
+                    return
+                checked = now
             if following.done():
                 item = following.result()
                 if item is None:
                     return
                 yield spell(item)
+                spoken = now
                 following = asyncio.ensure_future(_next(source))
             elif leaving.done():
                 return
-            else:
+            elif now - spoken >= _BEAT_SECONDS:
                 yield _BEAT
+                spoken = now
     finally:
         for task in (following, leaving):
             task.cancel()

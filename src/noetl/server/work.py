@@ -21,13 +21,14 @@ from noetl.runtime.remote import wire
 from noetl.runtime.remote.desk import Desk
 from noetl.runtime.remote.roster import Roster
 from noetl.runtime.remote.store import store_name
-from noetl.server.context import caller, services_of
+from noetl.server.context import caller, require_here, services_of
 from noetl.server.problems import Malformed
 from noetl.settings import format_size
 
 __all__ = ["routes"]
 
 MOST_BODY = 256 << 20
+_permit_admin = require_here("admin")
 _Answer = Callable[[Desk, int, bytes], Awaitable[msgspec.Struct | bytes | None]]
 
 
@@ -120,8 +121,7 @@ async def _deregister(request: Request) -> Response:
 
 async def _pools(request: Request) -> Response:
     """Which workers there are, of the whole installation."""
-    access: Access = request.app.state.access
-    await access.check(await caller(request), "admin", request.scope["path"])
+    await _permit_admin(request)
     return _answer(await _roster(request).pools())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from noetl.errors import StorageFull
+from noetl.errors import StorageFull, Unavailable
+from noetl.server import streams
 from tests.unit.server.hall import Hall, open_hall, register
 
 
@@ -51,6 +53,36 @@ class TestTokens:
             answer = await client.request(method, path)
             expected = 200 if path in ("/health", "/api/health", "/api/health/ready") else 401
             assert answer.status_code == expected, (method, path)
+
+    async def test_a_stream_does_not_outlive_its_token(self, hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(streams, "_CHECK_SECONDS", 0.05)
+        token, token_id = await hall.token("reader")
+        client = await hall.client(bearer(token))
+        listening = asyncio.create_task(client.get("/api/stream"))
+        await asyncio.sleep(0.2)
+        assert not listening.done()
+        await hall.embedded.tokens.revoke("acme", token_id)
+        async with asyncio.timeout(10):
+            assert (await listening).status_code == 200
+        assert (await client.get("/api/stream")).status_code == 401
+
+    async def test_a_stream_goes_on_while_nobody_can_tell(self, hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(streams, "_CHECK_SECONDS", 0.05)
+        client = await hall.holder("reader")
+        asked = asyncio.Event()
+
+        async def away(_: str) -> None:
+            asked.set()
+            raise Unavailable("the database is away")
+
+        listening = asyncio.create_task(client.get("/api/stream"))
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(hall.embedded.tokens, "find", away)
+        await asked.wait()
+        await asyncio.sleep(0.1)
+        assert not listening.done()
+        hall.app.state.closing.set()
+        assert (await listening).status_code == 200
 
     async def test_without_one_the_answer_says_how(self, hall: Hall) -> None:
         answer = await (await hall.client()).get("/api/executions")

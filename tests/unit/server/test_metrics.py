@@ -22,7 +22,7 @@ async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/metrics"])
 async def test_a_reader_sees_every_instrument(hall: Hall, path: str) -> None:
-    answer = await (await hall.holder("reader")).get(path)
+    answer = await (await hall.holder("reader", tenant="default")).get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     for name in INSTRUMENTS:
@@ -30,7 +30,7 @@ async def test_a_reader_sees_every_instrument(hall: Hall, path: str) -> None:
 
 
 async def test_what_happened_is_counted_by_route_and_never_by_id(hall: Hall) -> None:
-    client = await hall.holder("admin")
+    client = await hall.holder("admin", tenant="default")
     await register(client)
     started = (await client.post("/api/execute", json={"path": "guide/hello"})).json()["execution_id"]
     for path in (f"/api/executions/{started}", "/made/up", f"/made/{SECRET}", "/api/executions/1"):
@@ -48,7 +48,7 @@ async def test_what_happened_is_counted_by_route_and_never_by_id(hall: Hall) -> 
 
 
 async def test_tiers_of_payloads_show_how_full_they_are(hall: Hall) -> None:
-    text = (await (await hall.holder("reader")).get("/metrics")).text
+    text = (await (await hall.holder("reader", tenant="default")).get("/metrics")).text
     assert 'noetl_payload_tier_bytes{tier="memory"} ' in text
     assert 'noetl_payload_tier_budget_bytes{tier="memory"} 6.7108864e+07' in text
 
@@ -56,7 +56,7 @@ async def test_tiers_of_payloads_show_how_full_they_are(hall: Hall) -> None:
 async def test_those_who_are_refused_are_counted_by_why(hall: Hall) -> None:
     await (await hall.client()).get("/api/executions")
     await (await hall.client({"Authorization": "Bearer nonsense"})).get("/api/executions")
-    text = (await (await hall.holder("reader")).get("/metrics")).text
+    text = (await (await hall.holder("reader", tenant="default")).get("/metrics")).text
     assert 'noetl_auth_refused_total{reason="missing"} 1.0' in text
     assert 'noetl_auth_refused_total{reason="unknown"} 1.0' in text
 
@@ -76,3 +76,12 @@ async def test_the_backlog_of_frames_is_a_number_also_when_there_is_none(hall: H
     text = (await (await hall.holder("reader")).get("/metrics")).text
     assert 'noetl_frame_backlog_total{stage_kind="all",status="all"} 0.0' in text
     assert "noetl_outbox_oldest_seconds 0.0" in text, "nobody publishes here, and nothing is late"
+
+
+async def test_they_are_about_all_tenants_and_so_for_none_but_the_servers_own(hall: Hall) -> None:
+    for path in ("/metrics", "/api/metrics", "/api/worker/pools"):
+        refused = await (await hall.holder("admin", tenant="globex", name=path)).get(path)
+        assert refused.status_code == 403
+        assert "is about the whole installation; token:" in refused.json()["detail"]
+        assert refused.json()["hint"].endswith("noetl token create --tenant default")
+        assert (await (await hall.holder("admin", tenant="default", name=path)).get(path)).status_code == 200

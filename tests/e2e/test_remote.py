@@ -89,6 +89,20 @@ def test_a_catalog_path_goes_to_the_current_server_and_returns_once_accepted(use
     assert '"event_type":"playbook.completed"' in followed.stdout.splitlines()[-1]
 
 
+def test_a_file_is_registered_there(user: Home, tmp_path: Path) -> None:
+    file = tmp_path / "slow.yaml"
+    file.write_text(SLOW.replace("team/slow", "team/kept"), encoding="utf-8")
+    for version in (1, 2):
+        said = user.run("register", file, "--context", "there", "--json")
+        assert said.code == 0, said.stderr
+        assert [(one["path"], one["version"]) for one in said.document["registered"]] == [("team/kept", version)]
+    assert not user.ledger.exists()
+    file.write_text("kind: Playbook\n", encoding="utf-8")
+    refused = user.run("register", file, "--context", "there")
+    assert (refused.code, str(file) in refused.stderr) == (2, True)
+    assert user.run("register", file, "--context", "nowhere").code == 2
+
+
 def test_a_file_runs_here_unless_the_context_says_otherwise(user: Home) -> None:
     assert user.run("run", HELLO).code == 0
     assert user.ledger.exists()
@@ -200,6 +214,19 @@ def test_an_execution_that_nobody_waits_for_can_be_watched_and_ended(server: noe
         run.wait(timeout=0.2)
     assert run.cancel("enough") is True
     assert run.wait(timeout=20).status == "CANCELLED"
+
+
+def test_a_failed_run_is_retried_there(server: noetl.Remote, tmp_path: Path) -> None:
+    text = SLOW.replace("team/slow", "team/odd").replace("import time; time.sleep(20)", "result = 10 // n")
+    file = tmp_path / "odd.yaml"
+    file.write_text(text.replace("{kind: python", "{kind: python, input: {n: '{{ n }}'}"), encoding="utf-8")
+    failed = server.run(file, n=0)
+    assert failed.status == "FAILED"
+    again = failed.retry(n=5)
+    assert (again.status, again.result) == ("COMPLETED", 2)
+    assert again.execution_id != failed.execution_id
+    with pytest.raises(noetl.InvalidInput, match="no step of it has failed"):
+        again.retry()
 
 
 def test_a_run_that_takes_too_long_is_cancelled_there(server: noetl.Remote) -> None:

@@ -96,6 +96,12 @@ class Server:
             answers = [await client.post("/api/catalog/register", {"content": text.lstrip("\n")}) for text in texts]
         return [{name: answer[name] for name in ("path", "version", "kind")} for answer in answers]
 
+    async def register_text(self, text: str) -> list[dict[str, Any]]:
+        """Put every document of a file into the catalog, or, if one has an error, none. Raises InvalidDocument."""
+        async with self._client() as client:
+            answer = await client.post("/api/catalog/register", {"content": text})
+        return [{name: one[name] for name in ("path", "version", "kind", "sha256")} for one in answer["entries"]]
+
     # --- Asking -------------------------------------------------------------------------------------------
 
     async def executions(self, status: str | None, path: str | None, limit: int) -> list[Summary]:
@@ -207,11 +213,16 @@ class Server:
         return prove(execution_id, events, await self.replay(execution_id, Cutoff(event_id=events[-1].event_id)))
 
     async def retry(self, execution_id: int, again: Again) -> Outcome:
-        """A server starts no retries."""
-        raise InvalidInput(
-            f"{self.url} cannot go on from a step of execution {execution_id}",
-            hint="noetl retry does it where the home of the server is",
-        )
+        """Have a server go on from a step of an execution, and follow that to its end."""
+        body = {"step": again.step, "payload": again.workload}
+        headers = {"Idempotency-Key": again.key or f"client/{uuid.uuid4()}"}
+        async with self._client() as client:
+            answer = await client.post(f"/api/executions/{execution_id}/retry", body, headers=headers, repeatable=True)
+        retried = int(answer["execution_id"])
+        timed_out = not await self._follow_for(retried, lambda _: None, again.timeout)
+        if timed_out:
+            await self.cancel(retried, f"took longer than {again.timeout:g} s", True)
+        return Outcome(summary=await self.summary(retried), timed_out=timed_out)
 
     async def cancel(self, execution_id: int, reason: str, cascade: bool) -> bool:
         """End an execution; False if it has ended already."""

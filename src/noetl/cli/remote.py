@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from noetl.kernel.event import Envelope
 
 __all__ = [
-    "Target", "cancel_on", "context_option", "events_on", "list_on", "result_on", "run_on", "status_on", "target_of",
-    "target_of_run",
+    "Target", "cancel_on", "context_option", "events_on", "list_on", "register_on", "result_on", "run_on", "status_on",
+    "target_of", "target_of_run",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,6 +84,15 @@ def target_of_run(runtime: str, context: str | None, home: Path | None, *, is_fi
 def run_on(target: Target, job: Job, *, wait: bool, verbose: bool, as_json: bool) -> int:
     """Have a server run something; with `wait` follow it, and give its exit code."""
     return _ask(target, lambda server: _run(server, target.name, job, wait, verbose, as_json))
+
+
+def register_on(target: Target, text: str, show: Callable[[list[dict[str, Any]]], int]) -> int:
+    """noetl register, on a server."""
+
+    async def work(server: Server) -> int:
+        return show(await server.register_text(text))
+
+    return _ask(target, work)
 
 
 def status_on(target: Target, execution: str, as_json: bool) -> int:

@@ -26,6 +26,8 @@ from noetl.runtime.service.shapes import (
     ExecutionPage,
     FinalizeAnswer,
     FinalizeRequest,
+    RetryAnswer,
+    RetryRequest,
     StatusView,
 )
 from noetl.runtime.stages.progress import ExecutionProgress
@@ -216,6 +218,20 @@ async def finalize(execution_id: ExecutionId, request: Request, asking: Caller =
     service = await service_for(request, asking)
     said = await service.finalize(execution_id, asked, asking.principal)
     return answer(said, 404 if said.status == "not_found" else 200)
+
+
+@router.post("/executions/{execution_id}/retry", **described(RetryAnswer, 404, 409, takes=RetryRequest, optional=True))
+async def retry(execution_id: ExecutionId, request: Request, asking: Caller = _EXECUTE) -> Response:
+    """Start a new execution that adopts the results of this one and begins at a step, by default the one that failed.
+
+    Side effects of that step and of those after it happen again. A header `Idempotency-Key` is understood, too.
+    """
+    asked = await read(request, RetryRequest, empty=RetryRequest())
+    key = request.headers.get("idempotency-key")
+    if key is not None:
+        asked.idempotency_key = _key(key, asked.idempotency_key)
+    service = await service_for(request, asking)
+    return answer(await service.retry(execution_id, asked, asking.principal))
 
 
 @router.get("/executions/{execution_id}/progress", **described(ExecutionProgress, 404))

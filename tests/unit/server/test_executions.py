@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.runtime.workshop import Failed
 from tests.unit.server.api import Api, book, step
 
 UNKNOWN = "318485246779594112"
@@ -241,6 +242,67 @@ class TestEnding:
         assert said["cancelled_executions"] == [execution_id]
         assert (await api.get(f"/executions/{execution_id}/cancellation-check"))["cancelled"] is True
         gate.open.set()
+
+
+class TestRetrying:
+    DOCUMENT = book(step("a", "b"), step("b", "c"), step("c"))
+
+    @staticmethod
+    def failing_at(name: str, calls: list[str]) -> Any:
+        def body(call: Any) -> Any:
+            calls.append(call.step)
+            if call.step == name:
+                raise Failed("no luck")
+            return {"step": call.step}
+
+        return body
+
+    async def test_it_goes_on_from_the_step_that_failed(self, api: Api) -> None:
+        calls: list[str] = []
+        api.body = self.failing_at("b", calls)
+        failed = await api.run(self.DOCUMENT)
+        api.body = self.failing_at("", calls)
+        said = await api.post(f"/executions/{failed}/retry")
+        assert (said["retry_of"], said["step"], said["adopted"]) == (failed, "b", ["a"])
+        await api.ended(said["execution_id"])
+        assert (await api.get(f"/executions/{said['execution_id']}/status"))["completed"]
+        assert calls == ["a", "b", "b", "c"]
+        events = (await api.get(f"/executions/{said['execution_id']}/events"))["events"]
+        assert events[0]["context"]["forked_from"]["execution_id"] == int(failed)
+
+    async def test_a_step_a_value_and_a_key_may_be_named(self, api: Api) -> None:
+        calls: list[str] = []
+        api.body = self.failing_at("", calls)
+        first = await api.run(self.DOCUMENT, payload={"n": 1, "m": 2})
+        asked = {"step": "c", "payload": {"n": 5}, "idempotency_key": "once"}
+        said = [await api.post(f"/executions/{first}/retry", asked) for _ in range(2)]
+        assert said[0]["execution_id"] == said[1]["execution_id"] != first
+        await api.ended(said[0]["execution_id"])
+        assert calls == ["a", "b", "c", "c"]
+        events = (await api.get(f"/executions/{said[0]['execution_id']}/events"))["events"]
+        assert events[0]["context"]["workload"] == {"n": 5, "m": 2}
+
+    async def test_a_later_version_may_go_on(self, api: Api) -> None:
+        calls: list[str] = []
+        api.body = self.failing_at("b", calls)
+        failed = await api.run(self.DOCUMENT)
+        await api.register(book(step("a", "b"), step("b", "d"), step("d")))
+        api.body = self.failing_at("", calls)
+        said = await api.post(f"/executions/{failed}/retry", {"latest": True})
+        await api.ended(said["execution_id"])
+        assert calls == ["a", "b", "b", "d"]
+        assert (await api.get(f"/executions/{said['execution_id']}"))["version"] == 2
+
+    async def test_what_cannot_be_retried_is_said(self, api: Api) -> None:
+        api.body = self.failing_at("", [])
+        done = await api.run(self.DOCUMENT)
+        assert "no step of it has failed" in (await api.post(f"/executions/{done}/retry", {}, 422))["detail"]
+        wrong = await api.post(f"/executions/{done}/retry", {"step": "bb"}, 422)
+        assert (wrong["detail"], wrong["hint"]) == ("there is no step 'bb' in t", "did you mean 'b'?")
+        await api.post(f"/executions/{done}/retry", {"step": "b", "version": 99}, 404)
+        await api.post(f"/executions/{UNKNOWN}/retry", {}, 404)
+        two = {"payload": {}, "workload": {}, "step": "b"}
+        assert "two names of one thing" in (await api.post(f"/executions/{done}/retry", two, 422))["detail"]
 
 
 class TestAnalysing:

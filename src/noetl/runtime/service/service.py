@@ -30,6 +30,7 @@ from noetl.runtime.service.freshness import Freshness, Together
 from noetl.runtime.service.holding import Holdings
 from noetl.runtime.service.reading import Reading
 from noetl.runtime.service.results import Results
+from noetl.runtime.service.retrying import plan_retry
 from noetl.runtime.service.shapes import (
     Analysis,
     CancelAnswer,
@@ -40,6 +41,8 @@ from noetl.runtime.service.shapes import (
     ExecuteRequest,
     FinalizeAnswer,
     FinalizeRequest,
+    RetryAnswer,
+    RetryRequest,
     VariablesPatched,
     checked_depth,
     id_of,
@@ -114,15 +117,7 @@ class Service:
             principal=principal,
             **await self._family(asked),
         )
-        execution_id = await self._runner.start(request)
-        execution = await self._runner.driver.execution(execution_id)
-        if execution.control.ended is None and execution_id not in self._holdings:
-            await self.take_up(execution_id)  # the same key started it before, perhaps in a process that is gone
-        return ExecuteAnswer(
-            execution_id=str(execution_id),
-            status=execution.control.ended or "RUNNING",  # type: ignore[arg-type]  # one of them
-            commands_generated=len(execution.control.commands),
-        )
+        return await self._started(request)
 
     async def execute_batch(
         self, items: Sequence[ExecuteRequest | NoetlError], principal: str
@@ -138,6 +133,33 @@ class Service:
             except NoetlError as error:
                 answers.append(error)
         return answers
+
+    async def retry(self, execution_id: int, asked: RetryRequest, principal: str) -> RetryAnswer:
+        """Accept an execution that goes on from another one. Raises as `execute` does."""
+        self._check_open()
+        self._holdings.check_room()
+        await self.reading.check(execution_id)
+        request = await plan_retry(self._embedded, self._origin, self._runner.driver, execution_id, asked, principal)
+        fork = request.fork
+        assert fork is not None
+        return RetryAnswer(
+            **msgspec.structs.asdict(await self._started(request)),
+            retry_of=str(execution_id),
+            step=fork.step,
+            adopted=[one.step for one in fork.steps],
+            warnings=list(fork.warnings),
+        )
+
+    async def _started(self, request: Request) -> ExecuteAnswer:
+        execution_id = await self._runner.start(request)
+        execution = await self._runner.driver.execution(execution_id)
+        if execution.control.ended is None and execution_id not in self._holdings:
+            await self.take_up(execution_id)  # the same key started it before, perhaps in a process that is gone
+        return ExecuteAnswer(
+            execution_id=str(execution_id),
+            status=execution.control.ended or "RUNNING",  # type: ignore[arg-type]  # one of them
+            commands_generated=len(execution.control.commands),
+        )
 
     async def take_up(self, execution_id: int) -> bool:
         """Go on with an execution that nobody works on; False if another process does, or if it has ended."""

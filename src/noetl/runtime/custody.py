@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 
@@ -33,10 +34,11 @@ from noetl.runtime.origin import origin_of
 from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
 
-__all__ = ["TOKEN_PREFIX", "Custody", "TokenGrant", "custody_of", "digest_of", "fingerprint_of"]
+__all__ = ["TOKEN_PREFIX", "Custody", "TokenGrant", "custody_of", "digest_of", "fingerprint_of", "new_token"]
 
 TOKEN_PREFIX = "ntl"  # noqa: S105 - what every token begins with, so that scanners for leaked secrets know ours
 _ID_BYTES, _SECRET_BYTES = 8, 32
+_TOKEN = re.compile(rf"{TOKEN_PREFIX}_([0-9a-f]{{{2 * _ID_BYTES}}})_[0-9a-f]{{{2 * _SECRET_BYTES}}}", re.ASCII)
 _MOST_NAME = 128
 _MOST_CONFLICTS = 20
 _PAGE = 500
@@ -103,12 +105,39 @@ class Custody:
 
         It is kept as a digest; whoever loses the text needs another token.
         """
+        grant = self._granted(caller, new_token(), name, roles, seconds)
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            await self._parts.tokens.add(StoredToken(info=grant.info, sha256=digest_of(grant.token)))
+            await self._settle(caller, caller.principal)
+        return grant
+
+    async def adopt_token(
+        self, caller: Caller, text: str, name: str, roles: Sequence[str], *, seconds: float | None
+    ) -> TokenInfo:
+        """Let a token in that was made elsewhere, such as with the secrets of an installation.
+
+        Safe to do again: a token that is known stays as it is, and another one of this name is revoked. Raises
+        InvalidInput for what is no token, or for one that was revoked.
+        """
+        grant = self._granted(caller, text, name, roles, seconds)
+        async with self._one_at_a_time:
+            await self._settle(caller, _SYSTEM)
+            known = await self._parts.tokens.find(grant.info.token_id)
+            if known is not None:
+                return _same(known, grant)
+            stored = await self._stored_tokens(caller.tenant_id)
+            if any(one.name == name and one.revoked_at is None for one in stored):
+                await self._parts.tokens.revoke(caller.tenant_id, name)
+            await self._parts.tokens.add(StoredToken(info=grant.info, sha256=digest_of(text)))
+            await self._settle(caller, caller.principal)
+        return grant.info
+
+    def _granted(self, caller: Caller, text: str, name: str, roles: Sequence[str], seconds: float | None) -> TokenGrant:
         _check_token(name, roles)
         now = self._parts.clock.now()
-        token_id = secrets.token_hex(_ID_BYTES)
-        text = f"{TOKEN_PREFIX}_{token_id}_{secrets.token_hex(_SECRET_BYTES)}"
         info = TokenInfo(
-            token_id=token_id,
+            token_id=_id_in(text),
             tenant_id=check("tenant", caller.tenant_id),
             organization_id=check("organization", caller.organization_id),
             name=name,
@@ -116,10 +145,6 @@ class Custody:
             created_at=format_time(now),
             expires_at=None if seconds is None else format_time(now + int(seconds * 1e6)),
         )
-        async with self._one_at_a_time:
-            await self._settle(caller, _SYSTEM)
-            await self._parts.tokens.add(StoredToken(info=info, sha256=digest_of(text)))
-            await self._settle(caller, caller.principal)
         return TokenGrant(token=text, info=info)
 
     async def revoke_token(self, caller: Caller, name: str) -> TokenInfo:
@@ -228,6 +253,11 @@ def custody_of(embedded: Embedded, settings: Settings) -> Custody:
     return Custody(parts, project_id=settings.tenant.project, producer=origin_of(settings).producer)
 
 
+def new_token() -> str:
+    """The text of a token that nobody knows yet."""
+    return f"{TOKEN_PREFIX}_{secrets.token_hex(_ID_BYTES)}_{secrets.token_hex(_SECRET_BYTES)}"
+
+
 def digest_of(token: str) -> str:
     """What is kept of a token: enough to recognise it, too little to make it."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -268,6 +298,23 @@ def _token_changes(row: TenantRow, stored: Sequence[TokenInfo]) -> Iterator[_Cha
             yield _Change("token.created", info.token_id, {**payload, "organization_id": info.organization_id})
         elif info.revoked_at is not None and info.token_id in row.tokens:
             yield _Change("token.revoked", info.token_id, payload)
+
+
+def _id_in(text: str) -> str:
+    form = _TOKEN.fullmatch(text)
+    if form is None:
+        raise InvalidInput("this is not a token", hint="noetl deploy secrets makes one, and so does noetl token create")
+    return form[1]
+
+
+def _same(known: StoredToken, grant: TokenGrant) -> TokenInfo:
+    """The token that is known already, if it is this one and in force."""
+    info = known.info
+    if known.sha256 != digest_of(grant.token) or (info.name, info.roles) != (grant.info.name, grant.info.roles):
+        raise InvalidInput(f"there is another token with this id, '{info.name}'", hint="make a new one")
+    if info.revoked_at is not None:
+        raise InvalidInput(f"the token '{info.name}' was revoked", hint="make a new one, and use it everywhere")
+    return info
 
 
 def _check_token(name: str, roles: Sequence[str]) -> None:

@@ -25,13 +25,15 @@ _PATIENCE = 5.0
 async def probed(
     host: str, port: int, summary: Summary, levels: Callable[[PrometheusRecorder], Awaitable[None]]
 ) -> AsyncIterator[int]:
-    """Answer `/health`, `/metrics` and `/summary` until the end; gives the port, which is any free one for 0.
+    """Answer `/live`, `/health`, `/metrics` and `/summary` until the end; gives the port, which is any free one for 0.
 
     `summary` says how it is, with `ok` among it; `levels` sets the gauges that are looked up when somebody asks.
     """
     recorder = PrometheusRecorder()
 
     async def answer(path: str) -> tuple[HTTPStatus, str, bytes]:
+        if path == "/live":
+            return HTTPStatus.OK, "application/json", b'{"ok": true}'
         if path == "/metrics":
             await levels(recorder)
             return HTTPStatus.OK, CONTENT_TYPE, recorder.text()
@@ -39,7 +41,7 @@ async def probed(
             found = await summary()
             status = HTTPStatus.OK if found["ok"] or path == "/summary" else HTTPStatus.SERVICE_UNAVAILABLE
             return status, "application/json", msgspec.json.encode({"ok": found["ok"]} if path == "/health" else found)
-        return HTTPStatus.NOT_FOUND, "application/json", b'{"detail": "/health, /metrics and /summary are here"}'
+        return HTTPStatus.NOT_FOUND, "application/json", b'{"detail": "/live, /health, /metrics and /summary are here"}'
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):

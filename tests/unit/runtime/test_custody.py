@@ -14,7 +14,7 @@ from noetl.errors import Conflict, InvalidInput, InvalidName, NotFound
 from noetl.kernel.tail import Stream
 from noetl.ports.access import Caller
 from noetl.ports.credentials import Credential
-from noetl.runtime.custody import TOKEN_PREFIX, Custody, custody_of, digest_of, fingerprint_of
+from noetl.runtime.custody import TOKEN_PREFIX, Custody, custody_of, digest_of, fingerprint_of, new_token
 from noetl.runtime.home import Home
 from noetl.runtime.wiring import Embedded, open_embedded
 from noetl.settings import Settings
@@ -174,6 +174,34 @@ async def test_a_token_is_long_random_and_kept_as_a_digest(embedded: Embedded, c
     assert stored is not None
     assert stored.sha256 == digest_of(first.token)
     assert first.token not in repr(first)
+
+
+async def test_a_token_made_elsewhere_is_let_in_once(embedded: Embedded, custody: Custody) -> None:
+    text = new_token()
+    first = await custody.adopt_token(ADA, text, "workers", ["worker"], seconds=None)
+    assert await custody.adopt_token(ADA, text, "workers", ["worker"], seconds=None) == first
+    stored = await embedded.tokens.find(first.token_id)
+    assert stored is not None
+    assert (stored.sha256, stored.info.expires_at) == (digest_of(text), None)
+    assert [type_ for type_, _, _ in await told(embedded)] == ["token.created"]
+
+
+async def test_the_next_token_made_elsewhere_takes_the_place_of_the_last(embedded: Embedded, custody: Custody) -> None:
+    old, new = new_token(), new_token()
+    first = await custody.adopt_token(ADA, old, "workers", ["worker"], seconds=None)
+    second = await custody.adopt_token(ADA, new, "workers", ["worker"], seconds=None)
+    assert second.token_id != first.token_id
+    assert sorted(type_ for type_, _, _ in await told(embedded)) == ["token.created", "token.created", "token.revoked"]
+    with pytest.raises(InvalidInput, match="was revoked"):
+        await custody.adopt_token(ADA, old, "workers", ["worker"], seconds=None)
+
+
+async def test_what_is_no_token_or_somebody_elses_is_not_let_in(custody: Custody) -> None:
+    grant = await custody.create_token(ADA, "ci", ["reader"], seconds=None)
+    with pytest.raises(InvalidInput, match="this is not a token"):
+        await custody.adopt_token(ADA, "secret", "workers", ["worker"], seconds=None)
+    with pytest.raises(InvalidInput, match="there is another token with this id, 'ci'"):
+        await custody.adopt_token(ADA, grant.token, "workers", ["worker"], seconds=None)
 
 
 @pytest.mark.parametrize(

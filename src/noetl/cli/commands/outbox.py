@@ -11,6 +11,7 @@ import msgspec
 from noetl.cli.exits import OK
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
+from noetl.cli.probing import probe_at, probe_host
 
 if TYPE_CHECKING:
     from noetl.kernel.event import Json
@@ -32,13 +33,15 @@ _MOST_PORT = 65535
     "--metrics-port",
     type=click.IntRange(0, _MOST_PORT),
     metavar="N",
-    help="Answer /health, /metrics and /summary there, on this machine only; 0 for any port that is free.",
+    help="Answer /live, /health, /metrics and /summary there; 0 for any port that is free.",
 )
+@probe_host
 @common
 def command(
     once: bool,
     batch: int,
     commands: bool,
+    metrics_host: str,
     metrics_port: int | None,
     home: Path | None,
     tenant: str | None,
@@ -54,7 +57,7 @@ def command(
     place = home_of(home)
     if once:
         return run_async(_once(place, settings, batch, commands, as_json))
-    return run_async(_serve(place, settings, batch, commands, metrics_port, as_json))
+    return run_async(_serve(place, settings, batch, commands, probe_at(metrics_host, metrics_port), as_json))
 
 
 async def _once(home: Home, settings: Settings, batch: int, commands: bool, as_json: bool) -> int:
@@ -77,7 +80,7 @@ async def _once(home: Home, settings: Settings, batch: int, commands: bool, as_j
 
 
 async def _serve(
-    home: Home, settings: Settings, batch: int, commands: bool, metrics_port: int | None, as_json: bool
+    home: Home, settings: Settings, batch: int, commands: bool, at: tuple[str, int] | None, as_json: bool
 ) -> int:
     import asyncio
     import contextlib
@@ -100,17 +103,17 @@ async def _serve(
             saying(embedded.kv, "publisher", publisher.name, lambda: publisher.totals.last_error)
         )
         port = None
-        if metrics_port is not None:
+        if at is not None:
 
             async def summary() -> Json:
                 return await _summary(embedded, publisher)
 
             outbox = OutboxLevels(embedded.outbox, embedded.clock)
-            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, outbox.set))
+            port = await opened.enter_async_context(probed(*at, summary, outbox.set))
         if as_json:
             print_json({"publishing": True, "metrics_port": port})
         else:
-            where = "" if port is None else f"; http://127.0.0.1:{port}/summary says how it goes"
+            where = "" if at is None else f"; http://{at[0]}:{port}/summary says how it goes"
             note(f"publishing the events of {home.path}{where}")
         await publisher.run(stop)
     if not as_json:

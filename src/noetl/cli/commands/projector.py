@@ -11,6 +11,7 @@ import msgspec
 from noetl.cli.exits import MISMATCH, OK
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
+from noetl.cli.probing import probe_at, probe_host
 from noetl.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -48,13 +49,15 @@ def command() -> None:
     "--metrics-port",
     type=click.IntRange(0, _MOST_PORT),
     metavar="N",
-    help="Answer /health, /metrics and /summary there, on this machine only; 0 for any port that is free.",
+    help="Answer /live, /health, /metrics and /summary there; 0 for any port that is free.",
 )
+@probe_host
 @common
 def run(
     shard: str | None,
     once: bool,
     batch: int | None,
+    metrics_host: str,
     metrics_port: int | None,
     home: Path | None,
     tenant: str | None,
@@ -71,7 +74,7 @@ def run(
     place = home_of(home)
     if once:
         return run_async(_once(place, settings, share, size, as_json))
-    return run_async(_serve(place, settings, share, size, metrics_port, as_json))
+    return run_async(_serve(place, settings, share, size, probe_at(metrics_host, metrics_port), as_json))
 
 
 @command.command("rebuild", epilog="Example: noetl projector rebuild --check")
@@ -135,7 +138,7 @@ async def _once(home: Home, settings: Settings, share: Share, batch: int, as_jso
 
 
 async def _serve(
-    home: Home, settings: Settings, share: Share, batch: int, metrics_port: int | None, as_json: bool
+    home: Home, settings: Settings, share: Share, batch: int, at: tuple[str, int] | None, as_json: bool
 ) -> int:
     import asyncio
     import contextlib
@@ -155,16 +158,16 @@ async def _serve(
             saying(embedded.kv, "projector", share.name, lambda: projector.counts.last_error)
         )
         port = None
-        if metrics_port is not None:
+        if at is not None:
 
             async def levels(recorder: PrometheusRecorder) -> None:
                 _set_levels(recorder, share.name, await projector.summary())
 
-            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, projector.summary, levels))
+            port = await opened.enter_async_context(probed(*at, projector.summary, levels))
         if as_json:
             print_json({"projecting": share.name, "metrics_port": port})
         else:
-            where = "" if port is None else f"; http://127.0.0.1:{port}/summary says how it goes"
+            where = "" if at is None else f"; http://{at[0]}:{port}/summary says how it goes"
             note(f"{share.name} projects {len(share.shards)} of 256 shards{where}")
         await projector.run(stop, walk_every=settings.projector.walk)
     if not as_json:

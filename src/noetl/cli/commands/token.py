@@ -85,6 +85,45 @@ async def _create(
     click.echo(grant.token)
 
 
+@command.command("adopt", epilog="Example: noetl token adopt --name workers --role worker --token-env WORKER_TOKEN")
+@click.option("--name", required=True, metavar="TEXT", help="Who uses it; stands in the events as token:TEXT.")
+@click.option("--role", "roles", multiple=True, required=True,
+              type=click.Choice(["reader", "operator", "admin", "worker"]), help="What it may do; may be repeated.",
+              )  # fmt: skip
+@click.option("--token-env", required=True, metavar="VAR", help="The environment variable that has the token.")
+@common
+def adopt(
+    name: str, roles: tuple[str, ...], token_env: str, home: Path | None, tenant: str | None, as_json: bool
+) -> int | None:
+    """Let a token in that was made elsewhere, without an end: one of noetl deploy secrets.
+
+    It may be done again and again. Another token of this name is revoked.
+    """
+    return run_async(_adopt(name, roles, token_env, home, tenant, as_json))
+
+
+async def _adopt(
+    name: str, roles: tuple[str, ...], token_env: str, home: Path | None, tenant: str | None, as_json: bool
+) -> None:
+    import os
+
+    from noetl.errors import InvalidInput
+    from noetl.runtime.callers import local_caller
+    from noetl.runtime.custody import custody_of
+    from noetl.runtime.wiring import open_embedded
+
+    text = os.environ.get(token_env, "").strip()
+    if not text:
+        raise InvalidInput(f"--token-env: {token_env} is not set", hint=f"export {token_env}=ntl_...")
+    settings = settings_of(tenant)
+    async with open_embedded(home_of(home), settings, create=True) as embedded:
+        info = await custody_of(embedded, settings).adopt_token(local_caller(settings), text, name, roles, seconds=None)
+    if as_json:
+        print_json(info)
+    else:
+        note(f"{name} may call the server as {', '.join(info.roles)} of {info.tenant_id}")
+
+
 @command.command("list", epilog="Example: noetl token list")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, metavar="N", help="At most this many."

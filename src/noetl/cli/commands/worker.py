@@ -10,6 +10,7 @@ import click
 from noetl.cli.exits import OK, USAGE
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
+from noetl.cli.probing import probe_at, probe_host
 
 if TYPE_CHECKING:
     from noetl.observe.prometheus import PrometheusRecorder
@@ -33,8 +34,9 @@ _MOST_PORT = 65535
 @click.option("--concurrency", type=click.IntRange(1, 1000), metavar="N", help="Commands at once  [tools.slots]")
 @click.option("--labels", metavar="K=V,...", default="", help="What this worker has, for whoever looks.")
 @click.option("--metrics-port", type=click.IntRange(0, _MOST_PORT), metavar="N",
-              help="Answer /health, /metrics and /summary there, on this machine only; 0 for any port that is free.",
+              help="Answer /live, /health, /metrics and /summary there; 0 for any port that is free.",
               )  # fmt: skip
+@probe_host
 @common
 def command(
     pools: tuple[str, ...],
@@ -43,6 +45,7 @@ def command(
     nats_url: str | None,
     concurrency: int | None,
     labels: str,
+    metrics_host: str,
     metrics_port: int | None,
     home: Path | None,
     tenant: str | None,
@@ -64,10 +67,10 @@ def command(
         url=url, token=token, pools=pools, concurrency=concurrency or settings.tools.slots or _slots(),
         labels=_labels(labels),
     )  # fmt: skip
-    return run_async(_serve(home_of(home), settings, post, metrics_port, as_json))
+    return run_async(_serve(home_of(home), settings, post, probe_at(metrics_host, metrics_port), as_json))
 
 
-async def _serve(home: Home, settings: Settings, post: Post, metrics_port: int | None, as_json: bool) -> int:
+async def _serve(home: Home, settings: Settings, post: Post, at: tuple[str, int] | None, as_json: bool) -> int:
     import asyncio
     import contextlib
     import signal
@@ -81,7 +84,7 @@ async def _serve(home: Home, settings: Settings, post: Post, metrics_port: int |
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, worker.stop)
         port = None
-        if metrics_port is not None:
+        if at is not None:
 
             async def summary() -> dict[str, object]:
                 return worker.summary()
@@ -92,7 +95,7 @@ async def _serve(home: Home, settings: Settings, post: Post, metrics_port: int |
                     recorder.level("noetl_queue_commands", depth.waiting, pool, "waiting")
                     recorder.level("noetl_queue_commands", depth.leased, pool, "leased")
 
-            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, summary, levels))
+            port = await opened.enter_async_context(probed(*at, summary, levels))
         if as_json:
             print_json({"working": True, "pools": list(post.pools), "concurrency": post.concurrency,
                         "metrics_port": port})  # fmt: skip

@@ -142,6 +142,26 @@ class OutboxContract:
         assert positions(await outbox.claim("b")) == [4, 5]
         assert await outbox.mark_published("a", [2]) == 0
 
+    async def test_a_wait_ends_when_rows_have_come(self, ledger: Ledger, outbox: Outbox) -> None:
+        await outbox.wait(0)
+        waiting = asyncio.ensure_future(outbox.wait(30))
+        await commit(ledger, 1)
+        async with asyncio.timeout(10):
+            await waiting
+
+    async def test_rows_that_came_before_a_wait_are_not_waited_for(self, ledger: Ledger, outbox: Outbox) -> None:
+        await commit(ledger, 1)
+        await outbox.claim("a")
+        await outbox.wait(0)
+        await commit(ledger, 1)
+        async with asyncio.timeout(10):
+            await outbox.wait(30)
+
+    async def test_a_wait_in_vain_ends_by_itself(self, outbox: Outbox) -> None:
+        async with asyncio.timeout(10):
+            await outbox.wait(0.01)
+            await outbox.wait(0.01)
+
     async def test_an_empty_outbox_answers(self, outbox: Outbox) -> None:
         assert await outbox.claim("a") == []
         assert await outbox.pending_count() == 0

@@ -48,5 +48,7 @@ class TestPostgresOutbox(OutboxContract):
         await opened.close()
 
     @pytest.fixture
-    def outbox(self, postgres_database: Postgres, clock: VirtualClock) -> PostgresOutbox:
-        return PostgresOutbox(postgres_database, clock)
+    async def outbox(self, postgres_database: Postgres, clock: VirtualClock) -> AsyncIterator[PostgresOutbox]:
+        opened = PostgresOutbox(postgres_database, clock)
+        yield opened
+        await opened.close()

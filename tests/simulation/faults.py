@@ -275,6 +275,10 @@ class WatchedOutbox:
         """As the outbox does."""
         return await self._inner.pending_count()
 
+    async def wait(self, seconds: float) -> None:
+        """As the outbox does."""
+        await self._inner.wait(seconds)
+
     async def settle(self, position: int) -> int:
         """As the outbox does, and remember it."""
         self._settled(position)

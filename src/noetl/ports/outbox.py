@@ -47,6 +47,13 @@ class Outbox(Protocol):
         """When the oldest event that is not yet published was written; None if all are."""
         ...
 
+    async def wait(self, seconds: float) -> None:
+        """Return when rows may have come since the last time this returned, or after so many seconds all the same.
+
+        Whoever claims after it, and then waits again, misses no row for longer than that.
+        """
+        ...
+
     async def settle(self, position: int) -> int:
         """The projector has passed `position`: forget every row at or below it. Returns how many went."""
         ...

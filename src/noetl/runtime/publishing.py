@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,6 @@ from noetl.runtime.requeue import command_of, enqueue_open
 
 __all__ = ["Publisher", "Totals"]
 
-_LOOK_SECONDS = 0.02
 _log = logging.getLogger("noetl.outbox")
 
 
@@ -127,10 +126,9 @@ class Publisher:
         self, stop: asyncio.Event, *, idle: float = 0.2, check_every: float = 10.0, most_wait: float = 10.0
     ) -> None:
         """Publish until told to stop. While the fabric is away it is asked ever more rarely, and nothing is lost."""
-        wait, check_at, position = idle, 0.0, 0
+        wait, check_at = idle, 0.0
         while not stop.is_set():
             try:
-                position = await self._ledger.position()
                 gone = await self.drain()
                 if time.monotonic() >= check_at:
                     found = await self.check()
@@ -150,17 +148,17 @@ class Publisher:
                 self.totals.last_error = error.message
                 wait = min(max(wait * 2, 1.0), most_wait)
             if not gone:
-                await self._rest(stop, wait, position if wait == idle else None)
+                await self._rest(stop, wait, is_listening=wait == idle)
 
-    async def _rest(self, stop: asyncio.Event, seconds: float, position: int | None) -> None:
-        """Wait, but no longer than until the log has left a position: looking there costs less than a claim."""
-        deadline = time.monotonic() + seconds
-        while not stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), min(left, _LOOK_SECONDS))
-            with contextlib.suppress(Unavailable):  # whoever asks next says so
-                if position is not None and await self._ledger.position() != position:
-                    return
+    async def _rest(self, stop: asyncio.Event, seconds: float, *, is_listening: bool) -> None:
+        """Wait; who is listening waits no longer than until there may be rows."""
+        waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(stop.wait())}
+        if is_listening:
+            waits.add(asyncio.ensure_future(self._outbox.wait(seconds)))
+        _, waiting = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
     async def _claim(self) -> Sequence[OutboxRow]:
         rows = await self._outbox.claim(self._owner, limit=self._batch, lease_seconds=self._lease)

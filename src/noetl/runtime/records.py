@@ -122,9 +122,11 @@ async def _open_postgres(
             home.ensure_key()
     ledger = await PostgresLedger(database, mac_key=home.mac_key()).open(examine=examine)
     opened.push_async_callback(ledger.close)
+    outbox = PostgresOutbox(database)
+    opened.push_async_callback(outbox.close)
     return Records(
         ledger=ledger,
-        outbox=PostgresOutbox(database),
+        outbox=outbox,
         kv=PostgresKv(database, clock),
         leases=PostgresLeases(database),
         catalog=PostgresCatalog(database, clock),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -14,6 +16,7 @@ from noetl.ports.outbox import OutboxRow
 __all__ = ["MemoryOutbox"]
 
 _SECOND = 1_000_000
+_LOOK_SECONDS = 0.02
 
 
 class _Entry(msgspec.Struct):
@@ -31,6 +34,7 @@ class MemoryOutbox:
         self._ledger = ledger
         self._clock = clock
         self._seen = 0
+        self._waited_at = 0
         self._entries: dict[int, _Entry] = {}  # in order of position, as the ledger gave them
 
     async def claim(self, owner: str, *, limit: int = 100, lease_seconds: float = 30.0) -> Sequence[OutboxRow]:
@@ -68,6 +72,15 @@ class MemoryOutbox:
         """When the oldest event that is not yet published was written."""
         await self._catch_up()
         return next((entry.event.ingest_time for entry in self._entries.values() if not entry.published), None)
+
+    async def wait(self, seconds: float) -> None:
+        """Look for new rows every now and then."""
+        deadline = time.monotonic() + seconds
+        reached = await self._ledger.position()
+        while reached == self._waited_at and (left := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK_SECONDS))
+            reached = await self._ledger.position()
+        self._waited_at = reached
 
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.rows import COLUMNS, recorded
 from noetl.adapters.postgres.times import NOW, end, moment
+from noetl.adapters.postgres.wakeups import Wakeups
 from noetl.ports.clock import Clock
 from noetl.ports.outbox import OutboxRow
 
@@ -67,6 +70,9 @@ class PostgresOutbox:
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock
+        self._wakeups = Wakeups(database)
+        self._waits = contextlib.ExitStack()
+        self._moved: asyncio.Event | None = None
 
     async def claim(self, owner: str, *, limit: int = 100, lease_seconds: float = 30.0) -> Sequence[OutboxRow]:
         """The oldest rows that are due, held by `owner` until the lease lapses."""
@@ -91,6 +97,20 @@ class PostgresOutbox:
         """When the oldest event that is not yet published was written."""
         rows = await self._database.fetch(_OLDEST)
         return rows[0][0] if rows else None
+
+    async def wait(self, seconds: float) -> None:
+        """Woken by the commit itself. A wake-up that was lost with its connection is made up for after a while."""
+        if self._moved is None:
+            self._moved = self._waits.enter_context(self._wakeups.on())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._moved.wait()
+        self._moved.clear()
+
+    async def close(self) -> None:
+        """Listen no more; the database belongs to whoever opened it."""
+        self._waits.close()
+        await self._wakeups.close()
 
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import time
 from collections.abc import Sequence
 
 from noetl.adapters.sqlite.database import Database
@@ -13,6 +15,7 @@ from noetl.ports.outbox import OutboxRow
 __all__ = ["SqliteOutbox"]
 
 _SECOND = 1_000_000
+_LOOK_SECONDS = 0.02
 
 # Index outbox_pending: the scan begins at the oldest row that is still to be told.
 _DUE = """
@@ -37,6 +40,9 @@ _OLDEST = """
     JOIN event USING (position)
 """
 
+# By primary key. Rows that are settled go; the newest one is not settled before it is published.
+_LAST = "SELECT coalesce(max(position), 0) FROM outbox"
+
 
 class SqliteOutbox:
     """Claims are rows with an owner and a time at which they are due again, so a dead owner's claim lapses."""
@@ -44,6 +50,7 @@ class SqliteOutbox:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._waited_at = 0
 
     async def claim(self, owner: str, *, limit: int = 100, lease_seconds: float = 30.0) -> Sequence[OutboxRow]:
         """The oldest rows that are due, held by `owner` until the lease lapses."""
@@ -76,6 +83,18 @@ class SqliteOutbox:
         """When the oldest event that is not yet published was written."""
         row = await self._database.read(lambda connection: connection.execute(_OLDEST).fetchone())
         return None if row is None else row[0]
+
+    async def wait(self, seconds: float) -> None:
+        """Look for new rows every now and then: other processes write them, and SQLite tells nobody."""
+        deadline = time.monotonic() + seconds
+        reached = await self._last()
+        while reached == self._waited_at and (left := deadline - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, _LOOK_SECONDS))
+            reached = await self._last()
+        self._waited_at = reached
+
+    async def _last(self) -> int:
+        return await self._database.read(lambda connection: int(connection.execute(_LAST).fetchone()[0]))
 
     async def settle(self, position: int) -> int:
         """Forget every row at or below a position."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from noetl.playbook.document import Playbook
 from noetl.tools.base import Tool
@@ -16,10 +16,37 @@ from noetl.tools.base import Tool
 if TYPE_CHECKING:
     from noetl.data.means import Means
     from noetl.data.session import SessionConf, SparkSessions
+    from noetl.payloads.results import ResultStore
+    from noetl.payloads.tiers import PayloadTiers
     from noetl.runtime.driver import Origin
-    from noetl.runtime.wiring import Embedded
+    from noetl.runtime.home import Home
+    from noetl.settings import Settings
 
-__all__ = ["means_of", "needs_spark", "spark_maker", "transfer_maker", "why_no_pyspark"]
+__all__ = ["Stock", "means_of", "needs_spark", "spark_maker", "transfer_maker", "why_no_pyspark"]
+
+
+class Stock(Protocol):
+    """What the data plane takes from the installation that it works for."""
+
+    @property
+    def settings(self) -> Settings:
+        """How it is set up."""
+        ...
+
+    @property
+    def home(self) -> Home | None:
+        """Its directory; None for one that has none."""
+        ...
+
+    @property
+    def tiers(self) -> PayloadTiers:
+        """Payloads, and what is kept of them nearby."""
+        ...
+
+    @property
+    def results(self) -> ResultStore:
+        """The results of steps."""
+        ...
 
 
 def why_no_pyspark() -> str | None:
@@ -34,18 +61,18 @@ def needs_spark(playbook: Playbook) -> bool:
     return any(task.kind == "spark" for task in tasks)
 
 
-def means_of(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Means]:
+def means_of(stock: Stock, origin: Origin, scratch: Path, http: Callable[[], Tool]) -> Callable[[], Means]:
     """What tools of the data plane work with, made when one of them needs it."""
 
     def make() -> Means:
         from noetl.data.datasets import DIRECTORY
         from noetl.data.means import Means
 
-        extensions = embedded.settings.tools.duckdb_extensions
+        extensions = stock.settings.tools.duckdb_extensions
         return Means(
-            tiers=embedded.tiers,
-            results=embedded.results,
-            datasets=_home(embedded, scratch) / DIRECTORY,
+            tiers=stock.tiers,
+            results=stock.results,
+            datasets=_home(stock, scratch) / DIRECTORY,
             tenant=origin.tenant_id,
             project=origin.project_id,
             http=http,
@@ -55,8 +82,8 @@ def means_of(embedded: Embedded, origin: Origin, scratch: Path, http: Callable[[
     return make
 
 
-def _home(embedded: Embedded, scratch: Path) -> Path:
-    return scratch if embedded.home is None else embedded.home.path.absolute()
+def _home(stock: Stock, scratch: Path) -> Path:
+    return scratch if stock.home is None else stock.home.path.absolute()
 
 
 def transfer_maker(means: Callable[[], Means]) -> Callable[[], Tool]:
@@ -70,9 +97,9 @@ def transfer_maker(means: Callable[[], Means]) -> Callable[[], Tool]:
     return make
 
 
-def spark_maker(embedded: Embedded, scratch: Path, means: Callable[[], Means]) -> Callable[[], Tool]:
+def spark_maker(stock: Stock, scratch: Path, means: Callable[[], Means]) -> Callable[[], Tool]:
     """Makes the tool when the first task asks for it."""
-    home = _home(embedded, scratch)
+    home = _home(stock, scratch)
 
     def make() -> Tool:
         from noetl.data.tool import SparkTool
@@ -87,6 +114,6 @@ def spark_maker(embedded: Embedded, scratch: Path, means: Callable[[], Means]) -
     def conf(asked: Mapping[str, Any]) -> SessionConf:
         from noetl.data.session import session_conf
 
-        return session_conf(embedded.settings.spark, asked)
+        return session_conf(stock.settings.spark, asked)
 
     return make

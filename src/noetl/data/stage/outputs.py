@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from noetl.data.frame.log import StageLog
 from noetl.kernel.event import PayloadRef
 from noetl.kernel.streams import stage_stream
 from noetl.kernel.tail import Stream
-from noetl.ports.ledger import Ledger
 
 __all__ = ["Made", "outputs_of"]
 
@@ -21,7 +21,7 @@ class Made(NamedTuple):
     frame_id: int
 
 
-async def outputs_of(ledger: Ledger, tenant: str, execution_id: int, stage_id: int) -> list[Made]:
+async def outputs_of(ledger: StageLog, tenant: str, execution_id: int, stage_id: int) -> list[Made]:
     """What the frames of a stage have left, by the log. Frames that failed have left nothing."""
     stream = Stream(tenant, stage_stream(execution_id, stage_id))
     places: dict[int, tuple[int, int, int]] = {}

@@ -116,12 +116,14 @@ class Runner:
     @functools.cached_property
     def stages(self) -> Stages:
         """The data stages that are kept here; made for the first of them, because most runs have none."""
+        from noetl.runtime.stages.base import LedgerBase
         from noetl.runtime.stages.host import stage_hosts
         from noetl.runtime.stages.stages import Stages
 
-        hosts = stage_hosts(self._worker, self._embedded, lambda: self.stages)
+        hosts = stage_hosts(self._worker, self._embedded, self._embedded.ledger, lambda: self.stages)
+        base = LedgerBase(self._embedded.ledger, self.driver, self._origin, self.telemetry)
         return Stages(
-            self._embedded.ledger, self.driver, self._origin, self._embedded.clock, self.telemetry,
+            base, self._embedded.clock,
             host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for, finish_for=hosts.finish_for,
             open_session=self._worker.open_session, on_events=self._notice,
         )  # fmt: skip

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from noetl.data.frame.log import StageLog
 from noetl.data.frame.protocol import Pinned, StagePlan
 from noetl.data.frame.state import Author, Turn
 from noetl.data.frame.table import FrameTable
@@ -25,7 +26,6 @@ from noetl.kernel.tail import Stream
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Ledger
 
 __all__ = ["Answer", "Decide", "Desk"]
 
@@ -72,7 +72,7 @@ class Desk:
         self,
         plan: StagePlan,
         author: Author,
-        ledger: Ledger,
+        ledger: StageLog,
         clock: Clock,
         steady: Clock,
         nonce: str,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from noetl.data.frame.given import Given
+from noetl.data.frame.log import StageLog
 from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Opening, StagePlan
 from noetl.data.frame.running import Body, Ran, run_frame, whole_part
 from noetl.data.frame.slot import Slot, SlotWork
@@ -39,9 +40,9 @@ from noetl.runtime.worker import Work, Worker
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from noetl.runtime.spark import Stock
     from noetl.runtime.stages.keeper import Finish, Host, Pin
     from noetl.runtime.stages.stages import FinishFor, HostFor, Stages, SupportFor
-    from noetl.runtime.wiring import Embedded
 
 __all__ = ["StageHosts", "StageWork", "WorkerHost", "run_slots", "stage_hosts"]
 
@@ -184,12 +185,12 @@ class StageHosts(NamedTuple):
     finish_for: FinishFor
 
 
-def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]) -> StageHosts:
-    """The hosts of an embedded installation."""
-    host = WorkerHost(worker, embedded.tiers, embedded.results)
+def stage_hosts(worker: Worker, stock: Stock, log: StageLog, stages: Callable[[], Stages]) -> StageHosts:
+    """The hosts of this process, and what its stages read: their logs, and what is in stock."""
+    host = WorkerHost(worker, stock.tiers, stock.results)
 
     async def outputs(tenant: str, execution_id: int, stage_id: int) -> list[Made]:
-        return await outputs_of(embedded.ledger, tenant, execution_id, stage_id)
+        return await outputs_of(log, tenant, execution_id, stage_id)
 
     async def open_transfer(plan: StagePlan) -> Found:
         return await TransferStage(StageBody(worker, plan)).open()
@@ -197,10 +198,10 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
     def finish_for(plan: StagePlan) -> Finish | None:
         return TransferStage(StageBody(worker, plan)).finish if plan.kind == "transfer" else None
 
-    resolver = worker.registry.resolver or resolver_of(embedded.settings)
+    resolver = worker.registry.resolver or resolver_of(stock.settings)
     pinner = Pinner(
-        embedded.tiers,
-        embedded.results,
+        stock.tiers,
+        stock.results,
         resolver,
         outputs,
         directory=worker.directory,
@@ -208,7 +209,7 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
         open_transfer=open_transfer,
     )
 
-    home = None if embedded.home is None else embedded.home.path
+    home = None if stock.home is None else stock.home.path
 
     def host_for(plan: StagePlan, engine: str) -> Host:
         if engine == "worker":
@@ -219,10 +220,10 @@ def stage_hosts(worker: Worker, embedded: Embedded, stages: Callable[[], Stages]
             return host.because(engine, "this installation is in the memory of its process")
         from noetl.runtime.stages.spark_host import SparkHost, SparkOrWorker
 
-        spark = SparkHost(embedded.settings, home, worker.directory, worker.registry, stages())
+        spark = SparkHost(stock.settings, home, worker.directory, worker.registry, stages())
         return SparkOrWorker(spark, host, must=engine == "spark")
 
     def support_for(plan: StagePlan, work: Work) -> Support | None:
-        return None if home is None else Support(plan, work, worker, embedded.settings, home)
+        return None if home is None else Support(plan, work, worker, stock.settings, home)
 
     return StageHosts(host_for, pinner.pin, support_for, finish_for)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -20,11 +20,9 @@ from noetl.kernel.time import format_time
 from noetl.observe import traces
 from noetl.playbook import templates
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Ledger
 from noetl.runtime.clock import MonotonicClock
-from noetl.runtime.driver import Driver, Origin
-from noetl.runtime.execution import Execution
 from noetl.runtime.externalize import externalize_values, resolve_values
+from noetl.runtime.stages.base import About, Heed, StageBase
 from noetl.runtime.stages.carriers import Carriers
 from noetl.runtime.stages.closing import report_of
 from noetl.runtime.stages.desk import Desk
@@ -34,7 +32,6 @@ from noetl.runtime.stages.loopback import Loopback
 from noetl.runtime.stages.plane import StageServices
 from noetl.runtime.stages.progress import StageProgress
 from noetl.runtime.stages.support import Support
-from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tracing import frame_spans
 from noetl.runtime.vault import Session
 from noetl.runtime.worker import Work, time_limit
@@ -62,11 +59,8 @@ class Stages:
 
     def __init__(
         self,
-        ledger: Ledger,
-        driver: Driver,
-        origin: Origin,
+        base: StageBase,
         clock: Clock,
-        telemetry: Telemetry,
         *,
         host_for: HostFor,
         pin: Pin,
@@ -80,11 +74,8 @@ class Stages:
         self.door = Door()
         self._loopback = Loopback(self.door)
         self.carriers = Carriers(self.door)
-        self._ledger = ledger
-        self._driver = driver
-        self._origin = origin
+        self._base = base
         self._clock = clock
-        self._telemetry = telemetry
         self._host_for = host_for
         self._pin = pin
         self._open_session = open_session
@@ -107,11 +98,11 @@ class Stages:
         return report
 
     async def _run_stage(self, work: Work, is_over: bool, refusal: Json | None) -> Report:
-        execution = await self._driver.execution(work.execution_id)
-        plan = _plan_of(work, execution, self._origin)
+        about = await self._base.about(work)
+        plan = _plan_of(work, about)
         session, problem = await self._session(work)
         limit, fault = self._time_limit(work)
-        keeper, refusal = self._keeper(plan, execution, session), refusal or problem or fault
+        keeper, refusal = self._keeper(plan, work, about, session), refusal or problem or fault
         if is_over or refusal is not None:
             keeper.stop(None if is_over else refusal)
         place = (plan.execution_id, plan.stage_id)
@@ -121,7 +112,7 @@ class Stages:
             ending = await self._run(keeper, (work.stage or {}).get("engine", "auto"), limit)
         finally:
             del self._kept[place], self._supports[place]
-        report = await report_of(plan, ending, self._driver.keeper.results)
+        report = await report_of(plan, ending, self._base.results)
         return report if session is None else _redacted(session, report)
 
     async def _run(self, keeper: StageKeeper, engine: str, limit: float | None) -> Ending:
@@ -149,12 +140,12 @@ class Stages:
         except NoetlError as problem:
             return None, failure("SECRET_UNAVAILABLE", str(problem), kind="auth")
 
-    def _keeper(self, plan: StagePlan, execution: Execution, session: Session | None) -> StageKeeper:
-        payloads = self._driver.keeper.payloads
+    def _keeper(self, plan: StagePlan, work: Work, about: About, session: Session | None) -> StageKeeper:
+        payloads = self._base.payloads
         author = Author(
-            organization_id=self._origin.organization_id,
-            principal=execution.principal,
-            producer=self._origin.producer,
+            organization_id=about.origin.organization_id,
+            principal=about.principal,
+            producer=about.origin.producer,
         )
 
         async def resolve(values: Json) -> Json:
@@ -166,19 +157,18 @@ class Stages:
             return found
 
         async def tell(drafts: Sequence[Draft]) -> None:
-            self._on_events(await self._telemetry.tell(plan.execution_id, drafts))
+            self._on_events(await self._base.tell(work, drafts))
 
         async def credential(alias: str) -> Any:
             if session is None:
                 raise NotFound(f"there is no credential '{alias}' here", hint="the installation has no wallet")
             return await session.auth(alias)
 
-        async def look() -> Literal["on", "halt", "stop"]:
-            control = (await self._driver.latest(plan.execution_id)).control
-            return "stop" if control.ended is not None else "on" if control.failure is None else "halt"
+        async def look() -> Heed:
+            return await self._base.look(work)
 
         desk = Desk(
-            plan, author, self._ledger, self._clock, self._steady, secrets.token_hex(8),
+            plan, author, self._base.log(work), self._clock, self._steady, secrets.token_hex(8),
             resolve=resolve, on_events=frame_spans(traces.read(plan.trace), self._on_events),
         )  # fmt: skip
         clean = (lambda value: value) if session is None else session.redactor.value
@@ -229,12 +219,12 @@ class Stages:
         return (keeper for (owner, _), keeper in sorted(self._kept.items()) if owner == execution_id)
 
 
-def _plan_of(work: Work, execution: Execution, origin: Origin) -> StagePlan:
+def _plan_of(work: Work, about: About) -> StagePlan:
     """All that slots have to know of the stage, from what opened it and from its execution."""
     stage: Json = work.stage or {}
     return StagePlan(
-        tenant=origin.tenant_id,
-        project=origin.project_id,
+        tenant=about.origin.tenant_id,
+        project=about.origin.project_id,
         execution_id=work.execution_id,
         stage_id=stage["stage_id"],
         command_id=work.command_id,
@@ -244,10 +234,10 @@ def _plan_of(work: Work, execution: Execution, origin: Origin) -> StagePlan:
         slots=stage["slots"],
         policy=msgspec.convert(stage["frame_policy"], Policy),
         failure=stage["failure"],
-        home=execution.home,
-        document=execution.document,
-        file=execution.file,
-        entry=execution.playbook.entry,
+        home=about.home,
+        document=about.document,
+        file=about.file,
+        entry=about.entry,
         context=work.context,
         source=stage.get("source", {}),
         parent_stage_id=stage.get("parent_stage_id"),
@@ -256,7 +246,7 @@ def _plan_of(work: Work, execution: Execution, origin: Origin) -> StagePlan:
         catalog_id=work.catalog_id,
         server_url=work.server_url,
         depth=work.depth,
-        authority=execution.control.authority,
+        authority=about.authority,
         env=dict(work.env),
         trace={} if (place := work.place) is None else place.carried(),
     )

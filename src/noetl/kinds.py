@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple, NewType
 from noetl.errors import InvalidSetting
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
 
-__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind"]
+__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "StagesKept"]
 
 Auth = Literal["none", "token"]
 Codec = Literal["json", "feather"]
+StagesKept = Literal["auto", "server", "workers"]
 DatabaseUrl = NewType("DatabaseUrl", str)
 
 _DATABASE_HINT = "write it as postgresql://user:password@host:5432/database, or as host=... dbname=..."
@@ -53,6 +54,15 @@ def _parse_texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise InvalidSetting(f"expected a list of texts, found {quoted(value)}", hint='write it as ["a", "b"]')
     return tuple(_parse_text(item) for item in value)
+
+
+def _parse_stages(value: object) -> StagesKept:
+    match value:
+        case "auto" | "server" | "workers":
+            return value
+    raise InvalidSetting(
+        f"expected auto, server or workers, found {quoted(value)}", hint="auto takes workers where there are some"
+    )
 
 
 def _parse_auth(value: object) -> Auth:
@@ -105,6 +115,7 @@ KINDS: dict[object, Kind] = {
     int | None: Kind(_parse_count, lambda value: "" if value is None else str(value)),
     Seconds | None: Kind(parse_duration, lambda value: "" if value is None else format_duration(value)),
     Auth: Kind(_parse_auth, str),
+    StagesKept: Kind(_parse_stages, str),
     Codec: Kind(_parse_codec, str),
     tuple[str, ...]: Kind(_parse_texts, ", ".join),
 }

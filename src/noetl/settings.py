@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import msgspec
 
 from noetl.errors import InvalidSetting
-from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl
+from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, StagesKept
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
     "Settings",
     "Snapshots",
     "Spark",
+    "StagesKept",
     "Tenant",
     "Tools",
     "find_file",
@@ -205,6 +206,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How many commands run at once; by default twice the cores, at least 4. With 0 `noetl worker` runs them all."""
     lease: Seconds = Seconds(120.0)
     """How long a command stays with a worker that is not heard of."""
+    stages: StagesKept = "auto"
+    """Who runs data stages and tasks for Spark where `noetl worker` runs commands: `workers` of the pool spark, the
+    `server`, or `auto` for workers if there are some when a step begins."""
     drain: Seconds = Seconds(30.0)
     """How long what is running may go on after the server was asked to stop."""
     start: Seconds = Seconds(30.0)

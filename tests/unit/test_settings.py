@@ -90,6 +90,7 @@ class TestLayers:
             "server.auth": "none",
             "server.workers": "",
             "server.lease": "2m",
+            "server.stages": "auto",
             "server.drain": "30s",
             "server.start": "30s",
             "nats.url": "",

@@ -20,6 +20,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     parent_execution_id: int | None = None
     timeout: float | None = None
+    pool: str | None = None
+    """Whose workers are to run it, on a server that has workers."""
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):

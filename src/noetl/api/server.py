@@ -78,6 +78,8 @@ class Server:
                 body["version"] = wanted.version
             if job.parent_execution_id is not None:
                 body["parent_execution_id"] = str(job.parent_execution_id)
+            if job.pool is not None:
+                body["execution_pool"] = job.pool
             answer = await client.post("/api/execute", body, headers={"Idempotency-Key": key}, repeatable=True)
         return Summary(execution_id=int(answer["execution_id"]), path=wanted.path, status=answer["status"])
 
@@ -311,6 +313,7 @@ def _summary(answer: Mapping[str, Any], checksum: str | None) -> Summary:
         duration_ms=None if took is None or not answer.get("end_time") else round(took * 1000),
         events=answer.get("event_count"),
         checksum=checksum,
+        waiting_for=answer.get("waiting_for"),
     )
 
 

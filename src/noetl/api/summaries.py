@@ -32,6 +32,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     checksum: str | None = None
     forked_from: dict[str, Any] | None = None
     """The execution that this one has adopted results from, and where it left it."""
+    waiting_for: str | None = None
+    """What it waits for that is not there, such as workers of a pool."""
 
     @property
     def ended(self) -> bool:
@@ -41,6 +43,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def document(self) -> dict[str, Any]:
         """The same as scripts get it: ids are text."""
         found = {**msgspec.to_builtins(self), "execution_id": str(self.execution_id)}
+        if self.waiting_for is None:
+            del found["waiting_for"]
         origin = found.pop("forked_from")
         if origin is not None:
             ids = {name: str(value) for name, value in origin.items() if name.endswith("_id")}

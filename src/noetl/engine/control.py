@@ -123,6 +123,8 @@ class Control(msgspec.Struct, kw_only=True):
     """How many calls lie between this execution and the one at the root of its tree."""
     authority: Json = {}
     """What it may use, as it was recorded when it started."""
+    execution_pool: str | None = None
+    """Whose workers run its commands; None for those of everybody."""
     next_number: int = 1
     failure: Json | None = None
     failed_step: str | None = None

@@ -60,6 +60,7 @@ def _initialized(control: Control, event: Happened) -> None:
     catalog_id = event.payload.get("document", {}).get("catalog_id")
     control.catalog_id = None if catalog_id is None else str(catalog_id)
     control.authority = event.payload.get("authority", {})
+    control.execution_pool = event.payload.get("execution_pool")
 
 
 def _started(control: Control, event: Happened) -> None:

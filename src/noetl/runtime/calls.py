@@ -274,6 +274,7 @@ def _request(caller: Execution, entry: CatalogEntry, given: Json, key: str) -> R
         root_execution_id=control.root_execution_id or control.execution_id, authority=control.authority,
         principal=caller.principal, version=entry.version, catalog_id=entry.catalog_id,
         trace={} if caller.trace is None else caller.trace.context.carried(),
+        execution_pool=control.execution_pool,
     )  # fmt: skip
 
 

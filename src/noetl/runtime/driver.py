@@ -63,8 +63,13 @@ class Driver:
         admit: Callable[[Playbook, Json], Awaitable[None]] | None = None,
         env: Mapping[str, str] | None = None,
         on_unsure: Callable[[Execution], None] = lambda _: None,
+        route: Callable[[Execution, list[Fact]], Awaitable[list[Fact]]] | None = None,
     ) -> None:
-        """`on_unsure` gets an execution of which it was not known for a while what had been committed."""
+        """`on_unsure` gets an execution of which it was not known for a while what had been committed.
+
+        `route` adds to commands where they are to run, before they are written.
+        """
+        self._route = route or _unrouted
         self._ledger = ledger
         self.keeper = keeper
         self._clock = clock
@@ -98,7 +103,7 @@ class Driver:
         execution = Execution(stream, playbook, control, request.document, request.file)
         execution.principal = request.principal or self._origin.principal
         execution.trace = Trace.begin(request.trace)
-        facts = await self._first_facts(execution, opening, request.fork)
+        facts = await self._route(execution, await self._first_facts(execution, opening, request.fork))
         try:
             events = await self._append(execution, facts, expected=0, key=request.key)
         except IdempotencyMismatch:
@@ -302,7 +307,7 @@ class Driver:
                 if prepare is not None:
                     await prepare(execution)
                 with within(place_of(execution.trace), "noetl.decide"):
-                    facts = decide(execution)
+                    facts = await self._route(execution, decide(execution))
                 if facts:
                     events = await self._append(execution, facts, expected=execution.version, principal=principal)
                     self._settle(execution, facts, events)
@@ -478,12 +483,17 @@ class Driver:
             "depth": request.depth,
             "home": self._origin.home,
             "authority": Authority.read(request.authority).recorded(),
+            **({} if request.execution_pool is None else {"execution_pool": request.execution_pool}),
         }
 
     def _keep(self, execution_id: int, execution: Execution) -> None:
         self._executions[execution_id] = execution
         while len(self._executions) > _KEPT:
             self._executions.popitem(last=False)
+
+
+async def _unrouted(_: Execution, facts: list[Fact]) -> list[Fact]:
+    return facts
 
 
 def _resolved(place: int | None) -> int | Ref | None:

@@ -187,6 +187,7 @@ def _request(source: Execution, retry: Retry, fork: Fork, workload: Json, said: 
         workload={**kept, **given, **seeds},
         key=retry.key,
         authority=source.control.authority,
+        execution_pool=source.control.execution_pool,
         fork=fork,
     )
 

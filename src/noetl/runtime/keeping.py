@@ -36,7 +36,7 @@ __all__ = ["Keeper", "Large", "ReportBatch"]
 _SECOND = 1_000_000
 _DAY_SECONDS = 24 * 3600.0
 _RESULT = ("result",)
-_SMALL = frozenset({"kind", "run", "final", "loop_index", "loop_id", "warnings"})
+_SMALL = frozenset({"kind", "run", "final", "loop_index", "loop_id", "warnings", "pool", "placement"})
 """What a command says of itself that refers to no result and is never large."""
 
 

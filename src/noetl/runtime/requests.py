@@ -9,10 +9,12 @@ import msgspec
 from noetl.engine.fork import Fork
 from noetl.kernel.event import Json
 
-__all__ = ["KEPT_BY_SERVER", "Issued", "Origin", "Request"]
+__all__ = ["KEPT_BY_SERVER", "SPARK_POOL", "Issued", "Origin", "Request"]
 
 KEPT_BY_SERVER = frozenset({"stage", "spark", "transfer"})
-"""Kinds of commands that stay where events are written and payloads are kept, also where workers run all others."""
+"""Kinds of commands that stay where events are written and payloads are kept, also where workers run all others, unless
+there are workers of their own pool."""
+SPARK_POOL = "spark"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +55,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What it may use: `credentials`, `tool_kinds`, `grants`; a part that is left out is not limited."""
     trace: Mapping[str, str] = {}
     """The place in a trace that it is asked for from: `traceparent`, `tracestate`."""
+    execution_pool: str | None = None
+    """Whose workers run its commands, and those of what it calls."""
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):

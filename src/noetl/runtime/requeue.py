@@ -9,10 +9,11 @@ from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.queue import CommandQueue, QueuedCommand
 from noetl.runtime.requests import KEPT_BY_SERVER
 
-__all__ = ["SHARED_POOL", "command_of", "enqueue_open", "open_commands"]
+__all__ = ["QUEUED", "SHARED_POOL", "command_of", "enqueue_open", "open_commands"]
 
 SHARED_POOL = "shared"
-_ASKED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
+QUEUED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
+"""Events after which a command is put into the queue."""
 _ENDED = frozenset({"command.completed", "command.failed", "command.cancelled", "command.suspended"})
 _PAGE = 500
 _Wanted = dict[tuple[str, int, int], QueuedCommand]
@@ -20,7 +21,7 @@ _Wanted = dict[tuple[str, int, int], QueuedCommand]
 
 def command_of(event: Envelope) -> QueuedCommand | None:
     """The command that an event asks a worker for, or None."""
-    if event.event_type not in _ASKED or event.execution_id is None:
+    if event.event_type not in QUEUED or event.execution_id is None:
         return None
     pool, kind = event.payload.get("pool"), str(event.payload.get("kind", ""))
     trace = event.meta.get("trace", {})

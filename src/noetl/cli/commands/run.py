@@ -53,6 +53,7 @@ _GRACE = 10.0  # seconds that running tools have once their execution was cancel
     "-r", "--runtime", type=click.Choice(RUNTIMES), default="auto", show_default=True,
     help="Where it runs: here, on a server, or as the context says.",
 )  # fmt: skip
+@click.option("--pool", metavar="NAME", help="On a server: whose workers run it, and what it calls.")
 @click.option("--wait", is_flag=True, help="Follow an execution on a server to its end.")
 @context_option
 @common
@@ -67,6 +68,7 @@ def command(
     offline: bool,
     verbose: bool,
     runtime: str,
+    pool: str | None,
     wait: bool,
     context: str | None,
     home: Path | None,
@@ -84,10 +86,12 @@ def command(
     if source is not None and dry_run:
         return _checked(source, entry, as_json)
     wanted = _Wanted(ref=ref, version=version, source=source, workload=workload, key=key, entry=entry,
-                     offline=offline, verbose=verbose)  # fmt: skip
+                     offline=offline, verbose=verbose, pool=pool)  # fmt: skip
     target = target_of_run(runtime, context, home, is_file=source is not None)
     if target is not None:
         return run_on(target, _job(wanted, dry_run), wait=wait, verbose=verbose, as_json=as_json)
+    if pool is not None:
+        raise InvalidInput("--pool is for runs on a server, and this one runs here", hint="add --runtime server")
     return run_async(_run(wanted, dry_run, home, tenant, as_json))
 
 
@@ -102,6 +106,7 @@ class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
     entry: str | None
     offline: bool = False
     verbose: bool = False
+    pool: str | None = None
 
 
 def _job(wanted: _Wanted, dry_run: bool) -> Job:
@@ -113,7 +118,7 @@ def _job(wanted: _Wanted, dry_run: bool) -> Job:
         if given:
             raise InvalidInput(f"{flag} is for local runs, and this one runs on a server", hint="add --runtime local")
     what = wanted.source or reference_of(wanted.ref, wanted.version)
-    return Job(what=what, workload=wanted.workload, key=wanted.key)
+    return Job(what=what, workload=wanted.workload, key=wanted.key, pool=wanted.pool)
 
 
 async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | None, as_json: bool) -> int:

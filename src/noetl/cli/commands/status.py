@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import msgspec
 
 from noetl.api.summaries import summary_of
 from noetl.cli.exits import FAILED, OK
@@ -34,13 +35,21 @@ async def _status(execution_id: int, home: Path | None, tenant: str | None, as_j
     from noetl.cli.faults import fault_of
     from noetl.runtime.embedded.runner import driver_of, inspect
     from noetl.runtime.origin import origin_of
+    from noetl.runtime.remote.roster import Roster
+    from noetl.runtime.remote.routing import waits_for
     from noetl.runtime.wiring import open_embedded
 
     settings = settings_of(tenant)
     async with open_embedded(home_of(home), settings) as embedded:
         finished = await inspect(embedded, origin_of(settings), execution_id)
-        document = (await summary_of(embedded, finished)).document()
-        fault = None if as_json else await fault_of(embedded, driver_of(embedded, origin_of(settings)), execution_id)
+        summary = await summary_of(embedded, finished)
+        driver = driver_of(embedded, origin_of(settings))
+        if not summary.ended:
+            there = await Roster(embedded.kv, embedded.clock).pools()
+            waiting = waits_for(await driver.execution(execution_id), there, usual=None)
+            summary = msgspec.structs.replace(summary, waiting_for=waiting)
+        document = summary.document()
+        fault = None if as_json else await fault_of(embedded, driver, execution_id)
     if as_json:
         print_json(document)
     else:

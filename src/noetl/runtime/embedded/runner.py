@@ -28,6 +28,8 @@ from noetl.runtime.execution import Execution
 from noetl.runtime.notices import Listener
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
+from noetl.runtime.remote.roster import Roster
+from noetl.runtime.remote.routing import Routes
 from noetl.runtime.remote.terms import Afar, is_kept
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
@@ -77,6 +79,8 @@ class Runner:
         self.tooling = tooling
         alone = leases is None
         leases = leases or MemoryLeases(MonotonicClock())
+        self.routes = None if afar is None else _routes(embedded)
+        """Where commands go that workers elsewhere run; None where they are run here."""
         self.driver = Driver(
             embedded.ledger,
             embedded.keeper(origin.project_id),
@@ -89,6 +93,7 @@ class Runner:
             tooling.admit,
             tooling.env,
             self._recover,
+            None if self.routes is None else self.routes.route,
         )
         self.telemetry = Telemetry(embedded.ledger, origin.tenant_id, self.driver)
         self._calls = Calls(
@@ -215,7 +220,7 @@ class Runner:
     def keeps(self, issued: Issued) -> bool:
         """Whether a command stays here, also where workers elsewhere run all others; its execution is at hand."""
         execution = self.driver.in_memory(issued.execution_id)
-        return execution is not None and is_kept(execution, issued.step, issued.kind)
+        return execution is not None and is_kept(execution, issued.command_id, issued.step, issued.kind)
 
     def _notice(self, events: Sequence[Envelope]) -> None:
         for event in events:
@@ -260,6 +265,10 @@ class Runner:
 
     def _new_id(self) -> int:
         return self._ids.next(self._embedded.clock.now() // 1000)
+
+
+def _routes(embedded: Embedded) -> Routes:
+    return Routes(Roster(embedded.kv, embedded.clock), embedded.settings.server.stages)
 
 
 def _effects_of(embedded: Embedded) -> EffectStore | None:

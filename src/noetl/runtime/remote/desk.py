@@ -138,7 +138,7 @@ class Desk:
         if command_id not in execution.control.commands:
             execution = await self._runner.driver.latest(execution_id)
         command = execution.control.commands.get(command_id)
-        return command is not None and is_kept(execution, command.step, command.kind)
+        return command is not None and is_kept(execution, command_id, command.step, command.kind)
 
     async def _check(self, command_id: int, asked: Asked) -> None:
         await self._runner.control.check(self._held(command_id, asked))

@@ -11,7 +11,7 @@ from noetl.runtime.reaper import REAP_SECONDS
 from noetl.runtime.requests import KEPT_BY_SERVER
 from noetl.runtime.worker import with_workbook
 
-__all__ = ["Afar", "is_kept", "prefix_of", "terms_of"]
+__all__ = ["Afar", "is_kept", "needs_spark_pool", "prefix_of", "terms_of"]
 
 
 class Afar(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +25,13 @@ class Afar(msgspec.Struct, frozen=True, kw_only=True):
     reap_seconds: float = REAP_SECONDS
 
 
-def is_kept(execution: Execution, step: str, kind: str) -> bool:
-    """Whether a command stays with the server: one that is of such a kind, or a pipeline with such a task in it."""
+def is_kept(execution: Execution, command_id: int, step: str, kind: str) -> bool:
+    """Whether a command stays with the server: one that needs Spark, unless it was issued to a pool that has it."""
+    return "pool" not in execution.commands.get(command_id, {}) and needs_spark_pool(execution, step, kind)
+
+
+def needs_spark_pool(execution: Execution, step: str, kind: str) -> bool:
+    """Whether a command is for the server or workers with Spark: it is of such a kind, or has such a task in it."""
     if kind in KEPT_BY_SERVER or kind != "pipeline":
         return kind in KEPT_BY_SERVER
     tasks = with_workbook(execution.playbook, execution.playbook.steps[step]).tasks

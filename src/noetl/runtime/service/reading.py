@@ -18,6 +18,7 @@ from noetl.replay.document import document_of
 from noetl.replay.service import Cutoff
 from noetl.runtime.driver import Driver, Execution, Origin
 from noetl.runtime.embedded.runner import driver_of
+from noetl.runtime.remote.routing import Routes, waits_for
 from noetl.runtime.service.following import Change, Watch, changes, follow
 from noetl.runtime.service.freshness import Freshness
 from noetl.runtime.service.holding import Holdings
@@ -53,8 +54,17 @@ class Reading:
     """
 
     def __init__(
-        self, embedded: Embedded, origin: Origin, driver: Driver, holdings: Holdings, freshness: Freshness, watch: Watch
+        self,
+        embedded: Embedded,
+        origin: Origin,
+        driver: Driver,
+        holdings: Holdings,
+        freshness: Freshness,
+        watch: Watch,
+        routes: Routes | None = None,
     ) -> None:
+        """`routes` knows which workers there are, where workers of other processes run the commands."""
+        self._routes = routes
         self._embedded = embedded
         self._origin = origin
         self._driver = driver
@@ -111,7 +121,14 @@ class Reading:
             pagination=events.pagination,
             next_cursor=events.next_cursor,
             events_endpoint=f"/api/executions/{execution_id}/events",
+            waiting_for=None if view.end_time else await self._waiting_for(execution_id),
         )
+
+    async def _waiting_for(self, execution_id: int) -> str | None:
+        """What it waits for that is not there."""
+        if self._routes is None:
+            return None
+        return waits_for(await self.state(execution_id), await self._routes.pools())
 
     async def status(self, execution_id: int) -> StatusView:
         """What an execution has come to, and what it is doing. Raises NotFound."""
@@ -134,6 +151,7 @@ class Reading:
             variables=control.ctx,
             error=control.failure,
             duration_seconds=duration_between(row.get("started_at"), row.get("ended_at"), now),
+            waiting_for=None if control.ended else await self._waiting_for(execution_id),
         )
 
     async def cancellation_check(self, execution_id: int) -> CancellationCheck:

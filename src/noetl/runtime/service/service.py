@@ -321,8 +321,9 @@ class Service:
 
     async def _family(self, asked: ExecuteRequest) -> dict[str, Any]:
         place = traces.current()
+        own: dict[str, Any] = {} if asked.execution_pool is None else {"execution_pool": asked.execution_pool}
         if asked.parent_execution_id is None:
-            return {} if place is None else {"trace": place.carried()}
+            return own if place is None else {"trace": place.carried(), **own}
         caller = await self.reading.state(id_of(asked.parent_execution_id))
         parent, place = caller.control, place or place_of(caller.trace)
         return {
@@ -330,6 +331,8 @@ class Service:
             "root_execution_id": parent.root_execution_id or parent.execution_id,
             "depth": parent.depth + 1,
             "trace": {} if place is None else place.carried(),
+            "execution_pool": parent.execution_pool,
+            **own,
         }
 
     async def _patched(self, execution_id: int, values: Json, unset: Sequence[str], principal: str) -> Execution:
@@ -376,7 +379,7 @@ async def open_service(
                 afar=terms,
             ) as runner,
         ):
-            reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch)
+            reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch, runner.routes)
             with filtered(runner.tooling.vault.guard):
                 yield Service(embedded, origin, runner, reading, holdings)
     finally:

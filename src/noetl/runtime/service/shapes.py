@@ -68,6 +68,7 @@ class ExecuteRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     workload: Json | None = None
     parent_execution_id: Id | None = None
     idempotency_key: Text | None = None
+    execution_pool: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None = None
 
 
 class ExecuteAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +189,8 @@ class ExecutionDetail(ExecutionView, kw_only=True):
     pagination: Pagination
     next_cursor: str | None
     events_endpoint: str
+    waiting_for: str | None = None
+    """What it waits for that is not there, such as workers of a pool."""
 
 
 class StatusView(msgspec.Struct, kw_only=True):
@@ -204,6 +207,7 @@ class StatusView(msgspec.Struct, kw_only=True):
     variables: Json
     error: Json | None
     duration_seconds: float | None
+    waiting_for: str | None = None
 
 
 class CancellationCheck(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,7 +59,9 @@ class Yard:
         self._folder = folder
         self._position = 0
 
-    def worker(self, name: str = "w", *, concurrency: int = 2, lease: float = 30.0) -> QueueWorker:
+    def worker(
+        self, name: str = "w", *, concurrency: int = 2, lease: float = 30.0, pool: str = "shared"
+    ) -> QueueWorker:
         def run(call: Call) -> Any:
             return self.body(call)  # a test may change it at any time
 
@@ -74,7 +76,7 @@ class Yard:
 
         inner = Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults)
         return QueueWorker(
-            self.queue, self.control, inner, self.clock, name, pools=["shared"], concurrency=concurrency,
+            self.queue, self.control, inner, self.clock, name, pools=[pool], concurrency=concurrency,
             lease_seconds=lease, wait_seconds=0.05,
         )  # fmt: skip
 

@@ -95,13 +95,16 @@ def _started(
 
 
 @contextlib.contextmanager
-def stack(place: Path, dsn: str, nats: str, *options: str, lease: str = "3s", **settings: str) -> Iterator[Stack]:
+def stack(
+    place: Path, dsn: str, nats: str, *options: str, lease: str = "3s", env: Mapping[str, str] | None = None, **more: str
+) -> Iterator[Stack]:
     """A server and a publisher over a database that is migrated here; workers are added by the test.
 
-    `settings` are further variables of the environment of both.
+    `env` and `more` are further variables of the environment of both.
     """
     home = Home(place / "home")
-    environment = {"NOETL_LEDGER__URL": dsn, "NOETL_NATS__URL": nats, "NOETL_SERVER__LEASE": lease, **settings}
+    own = {"NOETL_LEDGER__URL": dsn, "NOETL_NATS__URL": nats, "NOETL_SERVER__LEASE": lease}
+    environment = {**own, **(env or {}), **more}
     home.json("db", "migrate", env=environment)
     process, url = _started(home, environment, "0", *options)
     started = [process]

@@ -24,7 +24,7 @@ from noetl.runtime.worker import Worker
 if TYPE_CHECKING:
     from noetl.runtime.stages.stages import Stages
 
-__all__ = ["Pool", "carry_out", "outcome_of", "said_of"]
+__all__ = ["Pool", "carry_out", "keep_stage", "outcome_of", "said_of"]
 
 BEAT_SECONDS = 30.0
 _AGAIN_SECONDS = 5.0
@@ -245,18 +245,19 @@ class Pool:
 
     async def _said(self, claim: Claim) -> Report | Suspension:
         if claim.work.stage is not None and self._stages is not None:
-            return await self._stage(claim, self._stages())
+            return await keep_stage(claim, self._control.result, self._stages())
         return await carry_out(claim, self._control.result, self._worker, self._clock)
 
-    async def _stage(self, claim: Claim, stages: Stages) -> Report:
-        """What came of a data stage. Also one that cannot be run has to be closed by whoever keeps it."""
-        if claim.ended:
-            return await stages.run(claim.work, is_over=True)
-        try:
-            work = await with_results(claim.work, self._control.result)
-        except (NotFound, Corruption) as problem:
-            return await stages.run(claim.work, refusal=missing(problem))
-        return await stages.run(work)
+
+async def keep_stage(claim: Claim, fetch: Fetch, stages: Stages) -> Report:
+    """What came of a data stage. Also one that cannot be run has to be closed by whoever keeps it."""
+    if claim.ended:
+        return await stages.run(claim.work, is_over=True)
+    try:
+        work = await with_results(claim.work, fetch)
+    except (NotFound, Corruption) as problem:
+        return await stages.run(claim.work, refusal=missing(problem))
+    return await stages.run(work)
 
 
 async def carry_out(claim: Claim, fetch: Fetch, worker: Worker, clock: Clock) -> Report | Suspension:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +65,8 @@ class Tooling:
         self._payloads = payloads or Payloads()
         self.vault = vault
         self.env = env
+        self.has_spark_elsewhere: Callable[[], Awaitable[bool]] | None = None
+        """Where workers of other processes run commands: whether they run those for Spark, too."""
         self._directory = directory
 
     async def admit(self, playbook: Playbook, payload: Json) -> None:
@@ -72,22 +74,25 @@ class Tooling:
 
         Raises KindUnavailable and InvalidInput.
         """
-        self._check_tools(playbook)
-        self._check_stages(playbook)
+        is_elsewhere = self.has_spark_elsewhere is not None and await self.has_spark_elsewhere()
+        self._check_tools(playbook, {"spark", "transfer"} if is_elsewhere else set())
+        if not is_elsewhere:
+            self._check_stages(playbook)
         self._check_stores(playbook)
         _check_payload(playbook, payload)
         for feature in playbook.executor.requires_features:
             if feature not in FEATURES:
                 _log.warning("%s requires the feature '%s', which is not known here", playbook.path, feature)
-        await self._prepare(playbook)
+        if self.has_spark_elsewhere is None:
+            await self._prepare(playbook)
 
     async def close(self) -> None:
         """Let go of processes, pools and connections."""
         await self.registry.close()
         await self.vault.close()
 
-    def _check_tools(self, playbook: Playbook) -> None:
-        wanted = playbook.executor.requires_tools
+    def _check_tools(self, playbook: Playbook, elsewhere: Collection[str]) -> None:
+        wanted = [kind for kind in playbook.executor.requires_tools if kind not in elsewhere]
         missing = {kind: why for kind in wanted if (why := self.registry.why_not(kind)) is not None}
         if missing:
             listed = "; ".join(f"{kind} ({why})" for kind, why in missing.items())

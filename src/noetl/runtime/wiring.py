@@ -36,7 +36,7 @@ from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stores import is_on_this_disk, open_objects, read_pairs
 from noetl.settings import Settings
 
-__all__ = ["Embedded", "open_embedded"]
+__all__ = ["Embedded", "open_caches", "open_embedded"]
 
 
 class Embedded(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ async def open_embedded(
         objects = await open_objects(home, settings)
         guard = CollectorGuard(records.leases, clock, grace_seconds=settings.payloads.grace)
         payloads = PayloadStore(objects, settings.tenant.id, settings.tenant.project, guard=guard)
-        caches = await _open_caches(home, settings, clock, opened)
+        caches = await open_caches(home, settings, clock, opened)
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
         yield Embedded(
             settings=settings,
@@ -136,7 +136,7 @@ async def open_embedded(
         )
 
 
-async def _open_caches(home: Home, settings: Settings, clock: Clock, opened: contextlib.AsyncExitStack) -> Caches:
+async def open_caches(home: Home, settings: Settings, clock: Clock, opened: contextlib.AsyncExitStack) -> Caches:
     """The nearer tiers of payloads, without what dead processes have left in them, kept so until the end."""
     caches = Caches(
         settings.payloads,

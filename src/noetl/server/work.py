@@ -17,7 +17,7 @@ from starlette.routing import Route
 from noetl import __version__
 from noetl.errors import Conflict, NotFound
 from noetl.ports.access import Access
-from noetl.runtime.remote import wire
+from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.desk import Desk
 from noetl.runtime.remote.roster import Roster
 from noetl.runtime.remote.store import store_name
@@ -64,6 +64,26 @@ async def _store(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
     return await desk.store(command_id, wire.decode(body, wire.StoreRequest))
 
 
+async def _stage(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+    return await desk.stages.about(command_id, wire.decode(body, wire.Asked))
+
+
+async def _append(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+    return await desk.stages.append(command_id, wire.decode(body, stage_wire.AppendRequest))
+
+
+async def _log(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+    return await desk.stages.read(command_id, wire.decode(body, stage_wire.LogRequest))
+
+
+async def _look(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+    return await desk.stages.look(command_id, wire.decode(body, wire.Asked))
+
+
+async def _call(desk: Desk, command_id: int, body: bytes) -> msgspec.Struct:
+    return await desk.stages.call(command_id, wire.decode(body, stage_wire.RowCallRequest))
+
+
 async def _credential(desk: Desk, _: int, body: bytes) -> msgspec.Struct:
     return await desk.credential(wire.decode(body, wire.CredentialRequest))
 
@@ -71,6 +91,7 @@ async def _credential(desk: Desk, _: int, body: bytes) -> msgspec.Struct:
 _ABOUT_COMMANDS: dict[str, _Answer] = {
     "claim": _claim, "heartbeat": _heartbeat, "report": _report, "release": _release, "result": _result,
     "playbook": _playbook, "read": _read, "store": _store,
+    "stage": _stage, "append": _append, "log": _log, "look": _look, "call": _call,
 }  # fmt: skip
 
 

@@ -19,8 +19,10 @@ from tests.unit.server.api import Api, book, open_api, step
 HELLO = {"worker_id": "w", "version": __version__, "protocol": PROTOCOL, "pools": ["shared"], "concurrency": 1}
 ASKED = {"tenant_id": "default", "organization_id": "default", "execution_id": 1, "worker_id": "w"}
 PATHS = [
-    f"/commands/1/{what}" for what in ("claim", "heartbeat", "report", "release", "result", "playbook", "read", "store")
-]
+    f"/commands/1/{what}"
+    for what in ("claim", "heartbeat", "report", "release", "result", "playbook", "read", "store", "stage", "append",
+                 "log", "look", "call")
+]  # fmt: skip
 PATHS.append("/credentials/resolve")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
 from noetl.engine.outcome import failure
+from noetl.engine.pipeline import RunTask
 from noetl.errors import NoetlError
 from noetl.kernel.event import Envelope
 from noetl.kernel.ids import MAX_NODE, Snowflake
@@ -34,7 +35,8 @@ from noetl.runtime.remote.terms import Afar, is_kept
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
-from noetl.runtime.worker import Worker
+from noetl.runtime.worker import Work, Worker
+from noetl.tools.base import Outcome
 from noetl.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class Runner:
         leases = leases or MemoryLeases(MonotonicClock())
         self.routes = None if afar is None else _routes(embedded)
         """Where commands go that workers elsewhere run; None where they are run here."""
+        if self.routes is not None:
+            tooling.has_spark_elsewhere = self.routes.has_spark
         self.driver = Driver(
             embedded.ledger,
             embedded.keeper(origin.project_id),
@@ -89,7 +93,7 @@ class Runner:
             self._new_id,
             self._enqueue,
             tooling.registry.user_kinds(),
-            self._notice,
+            self.notice,
             tooling.admit,
             tooling.env,
             self._recover,
@@ -130,7 +134,7 @@ class Runner:
         return Stages(
             base, self._embedded.clock,
             host_for=hosts.host_for, pin=hosts.pin, support_for=hosts.support_for, finish_for=hosts.finish_for,
-            open_session=self._worker.open_session, on_events=self._notice,
+            open_session=self._worker.open_session, on_events=self.notice,
         )  # fmt: skip
 
     @property
@@ -168,6 +172,10 @@ class Runner:
             if ended.done():
                 self._faults.pop(execution_id, None)
                 ended.result()
+
+    async def call(self, work: Work, asked: RunTask, key: str) -> Outcome:
+        """Call a playbook for a row that runs elsewhere, and wait for its end."""
+        return await self._worker.call(work, asked, key)
 
     async def cancel(self, execution_id: int, reason: str) -> bool:
         """End an execution and everything it has called; False if it has ended already."""
@@ -222,7 +230,8 @@ class Runner:
         execution = self.driver.in_memory(issued.execution_id)
         return execution is not None and is_kept(execution, issued.command_id, issued.step, issued.kind)
 
-    def _notice(self, events: Sequence[Envelope]) -> None:
+    def notice(self, events: Sequence[Envelope]) -> None:
+        """Events were written: see what follows from them here."""
         for event in events:
             event_type = canonical_type(event.event_type)
             if event_type == "playbook.initialized":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,23 +15,28 @@ from noetl.engine.decide import Report, Suspension
 from noetl.errors import (
     Conflict,
     Forbidden,
+    InvalidEvent,
     InvalidInput,
     LeaseLost,
     NoetlError,
     NotFound,
+    StreamSealed,
     Unauthenticated,
     Unavailable,
+    VersionConflict,
 )
-from noetl.kernel.event import Json
+from noetl.kernel.event import Draft, Envelope, Json, Recorded
 from noetl.ports.credentials import Credential
 from noetl.ports.leases import Lease
 from noetl.ports.queue import QueuedCommand
 from noetl.runtime.calls import Found
 from noetl.runtime.control import Claim
 from noetl.runtime.driver import Issued
-from noetl.runtime.remote import wire
+from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.giving import Documents, read_given
+from noetl.runtime.stages.base import About, Heed
 from noetl.runtime.stages.connections import Connections
+from noetl.runtime.stages.support import CallRequest
 
 __all__ = ["Hand", "RemoteControlPlane"]
 
@@ -137,6 +143,38 @@ class RemoteControlPlane:
         asked = wire.StoreRequest(**hand.right, uri=uri, data=data)
         return str(((await self._ask(self._path(hand, "store"), asked, wire.Value)).value or {})["value"])
 
+    # --- Data stages that this worker keeps
+
+    async def stage(self, hand: Hand) -> About:
+        """The execution of a stage. Raises LeaseLost."""
+        return await self._ask(self._path(hand, "stage"), wire.Asked(**hand.right), About)
+
+    async def append(
+        self, hand: Hand, to: Literal["stage", "telemetry"], drafts: Sequence[Draft], expected: int | None
+    ) -> list[Envelope]:
+        """Write events of a stage. It is asked once. Raises VersionConflict, StreamSealed, LeaseLost, Unavailable."""
+        said: list[Json] = [msgspec.to_builtins(draft) for draft in drafts]
+        asked = stage_wire.AppendRequest(**hand.right, to=to, drafts=said, expected_version=expected)
+        found = await self._ask(self._path(hand, "append"), asked, stage_wire.Appended, 0.0)
+        return [msgspec.convert(event, Envelope) for event in found.events]
+
+    async def log(self, hand: Hand, execution_id: int, stage_id: int, after_version: int, limit: int) -> list[Recorded]:
+        """Events of a stage. Raises LeaseLost, Forbidden."""
+        asked = stage_wire.LogRequest(
+            **hand.right, of_execution=execution_id, of_stage=stage_id, after_version=after_version, limit=limit
+        )
+        found = await self._ask(self._path(hand, "log"), asked, stage_wire.LogPage)
+        return [Recorded(position, msgspec.convert(event, Envelope)) for position, event in found.events]
+
+    async def look(self, hand: Hand) -> Heed:
+        """Whether a stage is to go on. Raises LeaseLost, and Unavailable at once."""
+        return (await self._ask(self._path(hand, "look"), wire.Asked(**hand.right), stage_wire.Heeded, 0.0)).heed
+
+    async def call(self, hand: Hand, call: CallRequest) -> stage_wire.CalledOrNot:
+        """Call a playbook for a row, and wait for its end for a while. Raises LeaseLost."""
+        asked = stage_wire.RowCallRequest(**hand.right, call=msgspec.to_builtins(call))
+        return await self._ask(self._path(hand, "call"), asked, stage_wire.CalledOrNot)
+
     def _path(self, hand: Hand, what: str) -> str:
         return wire.path_of(hand.command.command_id, what)
 
@@ -200,7 +238,14 @@ def _problem(status: int, body: bytes) -> NoetlError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         said = {}
     message, hint = str(said.get("detail", f"status {status}")), said.get("hint")
-    if str(said.get("type", "")).endswith(":LeaseLost"):
-        return LeaseLost(message, hint=hint)
+    match str(said.get("type", "")).rpartition(":")[2]:
+        case "LeaseLost":
+            return LeaseLost(message, hint=hint)
+        case "VersionConflict":
+            return VersionConflict("", 0, 0)
+        case "StreamSealed":
+            return StreamSealed("")
+        case "InvalidEvent":
+            return InvalidEvent("", message, hint=hint)
     kind = _KINDS.get(status, InvalidInput if status < HTTPStatus.INTERNAL_SERVER_ERROR else Unavailable)
     return kind(message, hint=hint)

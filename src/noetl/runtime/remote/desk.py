@@ -19,6 +19,7 @@ from noetl.runtime.driver import Issued, Origin
 from noetl.runtime.embedded.runner import Runner
 from noetl.runtime.pool import outcome_of
 from noetl.runtime.remote.giving import Documents, given
+from noetl.runtime.remote.stage_desk import StageDesk
 from noetl.runtime.remote.terms import is_kept
 from noetl.runtime.remote.wire import (
     Asked,
@@ -51,6 +52,8 @@ class Desk:
         self._runner = runner
         self._addresses: Addresses | None = None
         self._written = Documents()
+        self.stages = StageDesk(embedded.ledger, origin, runner, self._check)
+        """Where those of them ask who keep data stages."""
 
     async def claim(self, command_id: int, asked: ClaimRequest) -> bytes:
         """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +25,20 @@ from noetl.runtime.logs import kept_logs
 from noetl.runtime.messaging import open_messaging
 from noetl.runtime.process import process_name
 from noetl.runtime.remote import wire
+from noetl.runtime.remote.bench import Bench, PlainBench
 from noetl.runtime.remote.client import RemoteControlPlane
 from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.roster import ROSTER_SECONDS
 from noetl.runtime.remote.secrets import Vaults, in_hand
 from noetl.runtime.remote.store import store_name
+from noetl.runtime.requests import SPARK_POOL
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stores import open_objects
 from noetl.runtime.tooling import env_of, registry_with, token_client
-from noetl.runtime.worker import Work, Worker
+from noetl.runtime.worker import CallPlaybook, Work, Worker
 from noetl.settings import Settings
-from noetl.tools.base import Outcome
+from noetl.tools.base import Outcome, Tool
+from noetl.tools.registry import Registry
 
 if TYPE_CHECKING:
     from noetl.payloads.effects import EffectStore
@@ -71,24 +74,43 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
         control = RemoteControlPlane(post.url, post.token)
         opened.push_async_callback(control.close)
         welcome = await _welcome(control, post.url, _hello(post, worker_id))
+        opened.push_async_callback(_deregister, control, worker_id)
+        if SPARK_POOL in post.pools:
+            from noetl.runtime.remote.spark_bench import check_means
+
+            check_means(is_same_store=store_name(settings, home.path) == welcome.store)
         messaging = await opened.enter_async_context(open_messaging(settings, name=worker_id))
         home.create()
         scratch = home.path / "scratch"
         kept = _Kept(control)
-        registry = registry_with(settings, scratch, resolver_of(settings, lambda: kept))
-        opened.push_async_callback(registry.close)
         vaults = Vaults(control, clock, lambda: token_client(settings))
         opened.push_async_callback(vaults.close)
         keep = await opened.enter_async_context(kept_logs(home.path, clock, _log.warning))
-        worker = Worker(
-            registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ), keep,
-            effects=await _effects(home, settings, welcome),
-        )  # fmt: skip
+
+        def make_registry(makers: Mapping[str, Callable[[], Tool]]) -> Registry:
+            return registry_with(settings, scratch, resolver_of(settings, lambda: kept), makers=makers)
+
+        def make_worker(registry: Registry, effects: EffectStore | None, call: CallPlaybook | None = None) -> Worker:
+            return Worker(
+                registry, clock, _Calls(control).prepare, Path.cwd(), scratch, vaults, env_of(settings, os.environ),
+                keep, effects, call,
+            )  # fmt: skip
+
+        bench: Bench
+        if SPARK_POOL in post.pools:
+            from noetl.runtime.remote.spark_bench import Means, open_bench
+
+            means = Means(home, settings, clock, control, worker_id, make_registry, make_worker)
+            bench = await opened.enter_async_context(open_bench(means))
+        else:
+            registry = make_registry({})
+            opened.push_async_callback(registry.close)
+            bench = PlainBench(make_worker(registry, await _effects(home, settings, welcome)), clock)
         await opened.enter_async_context(_on_the_roster(control, _hello(post, worker_id)))
         yield QueueWorker(
             messaging.queue,
             control,
-            worker,
+            bench,
             clock,
             worker_id,
             pools=post.pools,
@@ -117,7 +139,7 @@ async def _welcome(control: RemoteControlPlane, url: str, hello: wire.Hello) -> 
 
 @contextlib.asynccontextmanager
 async def _on_the_roster(control: RemoteControlPlane, hello: wire.Hello) -> AsyncIterator[None]:
-    """Say every now and then that this worker is there, and at last that it goes."""
+    """Say every now and then that this worker is there."""
 
     async def repeat() -> None:
         while True:
@@ -131,8 +153,11 @@ async def _on_the_roster(control: RemoteControlPlane, hello: wire.Hello) -> Asyn
     finally:
         repeating.cancel()
         await asyncio.gather(repeating, return_exceptions=True)
-        with contextlib.suppress(NoetlError):
-            await control.deregister(hello.worker_id)
+
+
+async def _deregister(control: RemoteControlPlane, worker_id: str) -> None:
+    with contextlib.suppress(NoetlError):  # it will be missed
+        await control.deregister(worker_id)
 
 
 async def _effects(home: Home, settings: Settings, welcome: wire.Welcome) -> EffectStore | None:

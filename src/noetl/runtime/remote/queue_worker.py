@@ -15,11 +15,11 @@ from noetl.kernel.event import Json
 from noetl.observe import metrics, traces
 from noetl.ports.clock import Clock
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand
-from noetl.runtime.pool import carry_out, outcome_of, said_of
+from noetl.runtime.pool import outcome_of, said_of
+from noetl.runtime.remote.bench import Bench
 from noetl.runtime.remote.client import Hand, RemoteControlPlane
 from noetl.runtime.remote.secrets import IN_HAND
 from noetl.runtime.requests import Issued
-from noetl.runtime.worker import Worker
 
 __all__ = ["QueueWorker", "Tally"]
 
@@ -64,7 +64,7 @@ class QueueWorker:
         self,
         queue: CommandQueue,
         control: RemoteControlPlane,
-        worker: Worker,
+        bench: Bench,
         clock: Clock,
         worker_id: str,
         *,
@@ -77,7 +77,7 @@ class QueueWorker:
         self._wait_seconds = wait_seconds
         self._queue = queue
         self._control = control
-        self._worker = worker
+        self._bench = bench
         self._clock = clock
         self._worker_id = worker_id
         self._pools = tuple(pools)
@@ -86,6 +86,8 @@ class QueueWorker:
         self._beat_seconds = min(lease_seconds, queue.lease_seconds) / 4
         self._free = asyncio.Semaphore(concurrency)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._holding: set[asyncio.Task[None] | None] = set()
+        """Those that have a slot."""
         self._stop = asyncio.Event()
         self.refusal: NoetlError | None = None
         """Why the server will have nothing more to do with this worker."""
@@ -152,7 +154,7 @@ class QueueWorker:
 
     def _spare(self) -> int:
         """Slots beside the one that is held, of which this pool may have its share."""
-        return (self._concurrency - 1 - self.busy) // len(self._pools)
+        return (self._concurrency - 1 - len(self._holding)) // len(self._pools)
 
     async def _begin(self, pool: str, most: int) -> int:
         """Take up to so many commands, the first of which has its slot."""
@@ -166,14 +168,21 @@ class QueueWorker:
                 await self._free.acquire()
             task = asyncio.create_task(self._work(leased))
             self._tasks.add(task)
+            self._holding.add(task)
             task.add_done_callback(self._end)
         return len(found)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._free.release()
+        self._let_go(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a command was left to others", exc_info=error)
+
+    def _let_go(self, task: asyncio.Task[None] | None) -> None:
+        """The slot of a command is free: it has ended, or needs none."""
+        if task in self._holding:
+            self._holding.discard(task)
+            self._free.release()
 
     async def _work(self, leased: LeasedCommand) -> None:
         """From a delivery to its settlement. What cannot be settled comes again, and the server knows better then."""
@@ -195,6 +204,8 @@ class QueueWorker:
         command = leased.command
         try:
             hand = await self._control.claim(command, self._worker_id)
+            if hand.claim.work.stage is not None:
+                self._let_go(asyncio.current_task())  # it has slots of its own, and its rows may call what needs one
             await self._run(leased, hand)
             return None
         except LeaseLost as error:
@@ -249,7 +260,7 @@ class QueueWorker:
             return await self._control.result(hand, step, reference)
 
         began = time.perf_counter()
-        said = await carry_out(hand.claim, fetch, self._worker, self._clock)
+        said = await self._bench.carry_out(hand, fetch)
         reporting.set()
         await self._control.report(hand, said)
         metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, hand.command.kind)

@@ -45,7 +45,7 @@ class Routes:
             known: str | None = execution.commands.get(fact.command_id or 0, {}).get("pool")
             return known
         if needs_spark_pool(execution, fact.node_name or "", fact.payload["kind"]):
-            return SPARK_POOL if await self._is_spark_elsewhere() else None
+            return SPARK_POOL if await self.has_spark() else None
         return execution.control.execution_pool
 
     async def pools(self) -> Pools:
@@ -58,7 +58,8 @@ class Routes:
             self._looked_at = time.monotonic()
         return self._pools
 
-    async def _is_spark_elsewhere(self) -> bool:
+    async def has_spark(self) -> bool:
+        """Whether workers run what needs Spark."""
         if self._stages != "auto":
             return self._stages == "workers"
         return bool((await self.pools()).pools.get(SPARK_POOL))

@@ -381,7 +381,11 @@ async def open_service(
         ):
             reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch, runner.routes)
             with filtered(runner.tooling.vault.guard):
-                yield Service(embedded, origin, runner, reading, holdings)
+                service = Service(embedded, origin, runner, reading, holdings)
+                try:
+                    yield service
+                finally:
+                    await service.desk.stages.close()
     finally:
         holdings.close()
 

@@ -7,9 +7,10 @@ A slot that got no answer asks again under the same number, and is told what it 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -104,6 +105,8 @@ class _Kept:
         self._support = support
         self.token = token
         self._told: dict[tuple[str, str], tuple[int, asyncio.Task[Any]]] = {}
+        self._context = contextvars.copy_context()
+        """In which whoever keeps the stage works: its secrets and calls are asked for by that one's right."""
 
     @property
     def support(self) -> Support:
@@ -122,6 +125,10 @@ class _Kept:
             self._told[what, worker] = known
         found: T = await asyncio.shield(known[1])
         return found
+
+    async def by_right(self, act: Coroutine[Any, Any, T]) -> T:
+        """Do something as whoever keeps the stage."""
+        return await asyncio.create_task(act, context=self._context)
 
     def close(self) -> None:
         for _, task in self._told.values():
@@ -222,7 +229,7 @@ async def _finish(kept: _Kept, body: bytes) -> bytes:
 
 async def _credential(kept: _Kept, body: bytes) -> bytes:
     asked = _read(body, CredentialRequest)
-    return _encode({"data": await kept.plane.credential(asked.alias)})
+    return _encode({"data": await kept.by_right(kept.plane.credential(asked.alias))})
 
 
 async def _kit(kept: _Kept, body: bytes) -> bytes:
@@ -230,11 +237,11 @@ async def _kit(kept: _Kept, body: bytes) -> bytes:
 
 
 async def _keychain(kept: _Kept, body: bytes) -> bytes:
-    return _encode({"data": await kept.support.keychain()})
+    return _encode({"data": await kept.by_right(kept.support.keychain())})
 
 
 async def _call(kept: _Kept, body: bytes) -> bytes:
-    return _encode(await kept.support.call(_read(body, CallRequest)))
+    return _encode(await kept.by_right(kept.support.call(_read(body, CallRequest))))
 
 
 _STAGE_ACTS = {

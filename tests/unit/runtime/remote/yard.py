@@ -11,6 +11,7 @@ from typing import Any
 from noetl.adapters.memory.queue import MemoryCommandQueue
 from noetl.runtime.calls import Found, prepare_call
 from noetl.runtime.clock import SystemClock
+from noetl.runtime.remote.bench import PlainBench
 from noetl.runtime.remote.client import RemoteControlPlane
 from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.secrets import Vaults, in_hand
@@ -74,7 +75,9 @@ class Yard:
 
             return await prepare_call(work, asked, find)
 
-        inner = Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults)
+        inner = PlainBench(
+            Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults), self.clock
+        )
         return QueueWorker(
             self.queue, self.control, inner, self.clock, name, pools=[pool], concurrency=concurrency,
             lease_seconds=lease, wait_seconds=0.05,

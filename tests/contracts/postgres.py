@@ -29,7 +29,7 @@ _numbers = itertools.count()
 # Deleting a few rows is quicker than giving every table and every index a new file, as TRUNCATE does.
 _TABLES = (
     "event_log", "stream_head", "idempotency", "outbox", "lease", "projection", "projection_checkpoint", "snapshot",
-    "credential", "credential_key", "token", "catalog", "kv", "schedule",
+    "credential", "credential_key", "token", "catalog", "kv", "schedule", "wal_mark",
 )  # fmt: skip
 _ANEW = """
     UPDATE ledger_head

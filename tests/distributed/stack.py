@@ -96,7 +96,13 @@ def _started(
 
 @contextlib.contextmanager
 def stack(
-    place: Path, dsn: str, nats: str, *options: str, lease: str = "3s", env: Mapping[str, str] | None = None, **more: str
+    place: Path,
+    dsn: str,
+    nats: str,
+    *options: str,
+    lease: str = "3s",
+    env: Mapping[str, str] | None = None,
+    **more: str,
 ) -> Iterator[Stack]:
     """A server and a publisher over a database that is migrated here; workers are added by the test.
 

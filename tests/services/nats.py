@@ -22,7 +22,7 @@ from noetl.deploy.local.nats import find_nats
 from noetl.errors import Unavailable
 from tests.services.emulator import NOT_AVAILABLE, free_ports, is_listening, shared, wait_for
 
-__all__ = ["NatsServer", "emptied", "nats_command", "nats_server", "nats_url", "own_nats"]
+__all__ = ["NatsServer", "beside", "emptied", "nats_command", "nats_server", "nats_url", "own_nats"]
 
 _ACCOUNTS = 32
 PASSWORD = "of-the-tests"
@@ -63,6 +63,12 @@ async def nats_url(nats_server: int, worker_id: str) -> str:
     """The address of an account without streams."""
     number = int(worker_id.removeprefix("gw")) % _ACCOUNTS if worker_id.startswith("gw") else 0
     return await emptied(f"nats://t{number}:{PASSWORD}@127.0.0.1:{nats_server}")
+
+
+def beside(url: str) -> str:
+    """The address of another account, which belongs to the same worker."""
+    number = int(url.removeprefix("nats://t").partition(":")[0])
+    return url.replace(f"//t{number}:", f"//t{(number + _ACCOUNTS // 2) % _ACCOUNTS}:")
 
 
 async def emptied(url: str) -> str:

@@ -1,7 +1,8 @@
-"""One event as the bytes of a message, in either codec. What comes out is what went in, checksum included."""
+"""Events as the bytes of a message, in either codec. What comes out is what went in, checksum included."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -9,13 +10,14 @@ import msgspec
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Envelope
 
-__all__ = ["CODECS", "Codec", "decode_event", "encode_event"]
+__all__ = ["CODECS", "Codec", "decode_event", "decode_events", "encode_event", "encode_events"]
 
 Codec = Literal["json", "feather"]
 CODECS: tuple[Codec, ...] = get_args(Codec)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Envelope)
+_list_decoder = msgspec.json.Decoder(list[Envelope])
 
 
 def encode_event(event: Envelope, codec: Codec = "json") -> bytes:
@@ -44,3 +46,26 @@ def decode_event(data: bytes, codec: str) -> Envelope:
     else:
         raise InvalidInput(f"the message is written in '{codec[:40]}'", hint=f"known: {', '.join(CODECS)}")
     return event
+
+
+def encode_events(events: Sequence[Envelope], codec: Codec = "json") -> bytes:
+    """Several events as the bytes of one message."""
+    if codec == "json":
+        return _encoder.encode(events)
+    from noetl.archive.feather import feather_bytes
+
+    return feather_bytes(events)
+
+
+def decode_events(data: bytes, codec: str) -> list[Envelope]:
+    """The events of a message. Raises InvalidInput, saying why they are none."""
+    if codec == "json":
+        try:
+            return _list_decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the message does not hold events: {error}") from None
+    if codec == "feather":
+        from noetl.archive.feather import feather_events
+
+        return feather_events(data, "message")
+    raise InvalidInput(f"the message is written in '{codec[:40]}'", hint=f"known: {', '.join(CODECS)}")

@@ -78,6 +78,14 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_outbox_oldest_seconds": Instrument(
         "gauge", "Age of the oldest event that is not yet published, when asked."
     ),
+    "noetl_wal_void_total": Instrument(
+        "counter", "Messages of the log on JetStream that do not count, because another one was faster."
+    ),
+    "noetl_materializer_events_total": Instrument("counter", "Events that were copied from the log into the table."),
+    "noetl_materializer_batch_seconds": Instrument("histogram", "Time to copy a batch of events.", (), _FAST),
+    "noetl_materializer_lag_events": Instrument("gauge", "Events of the log that the table has not, when asked."),
+    "noetl_materializer_lag_seconds": Instrument("gauge", "How old the event was that was copied last, when it was."),
+    "noetl_materializer_position": Instrument("gauge", "How far the table has come, when asked."),
     "noetl_projector_deliveries_total": Instrument(
         "counter", "Deliveries that a projector has settled: ack, nak or term.", ("outcome",)
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from noetl.adapters.postgres.database import Connection
@@ -16,7 +16,7 @@ from noetl.kernel.stamp import Stamped, Stream, adopt, streams_of_event
 from noetl.kernel.streams import is_dense
 from noetl.ports.ledger import Adopted
 
-__all__ = ["Adoption"]
+__all__ = ["Adoption", "Finish"]
 
 _CHUNK = 500
 # Index event_stream.
@@ -28,6 +28,7 @@ _PRESENT = """
 """
 
 _Place = tuple[str, str, int]
+Finish = Callable[[Connection, int], Awaitable[None]]
 
 
 class Adoption:
@@ -40,8 +41,11 @@ class Adoption:
         self._heads: dict[Stream, StreamHead | None] = {}
         self._present = 0
 
-    async def run(self, envelopes: Iterable[Envelope]) -> Adopted:
-        """Write them. The iterable may take its time, so it is asked in a thread, for some at a time."""
+    async def run(self, envelopes: Iterable[Envelope], *, before_commit: Finish | None = None) -> Adopted:
+        """Write them. The iterable may take its time, so it is asked in a thread, for some at a time.
+
+        `before_commit` is told where the ledger ends then, and may write something more.
+        """
         await self._connection.execute("BEGIN")
         ledger, key_id, last_event_id = await lock(self._connection)
         self._writer.check_ledger(ledger, key_id)
@@ -58,6 +62,8 @@ class Adoption:
         if written:
             async with self._connection.pipeline():
                 await self._writer.write_ends(self._connection, plan)
+        if before_commit is not None:
+            await before_commit(self._connection, plan.ledger.position)
         await self._connection.execute("COMMIT")
         return Adopted(written=written, present=self._present)
 

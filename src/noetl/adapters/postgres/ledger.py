@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 
@@ -59,7 +59,7 @@ class PostgresLedger:
         """The key that heads are sealed with."""
         return self._key
 
-    async def open(self, *, examine: bool = False) -> PostgresLedger:
+    async def open(self, *, examine: bool = False) -> Self:
         """Check that the end of the log is what it says it is, and that the key is the right one.
 
         Whoever is about to `examine` every event must get in where others stop at the first bad one.

@@ -275,6 +275,10 @@ class WatchedOutbox:
         """As the outbox does."""
         return await self._inner.pending_count()
 
+    async def oldest(self) -> str | None:
+        """As the outbox does."""
+        return await self._inner.oldest()
+
     async def wait(self, seconds: float) -> None:
         """As the outbox does."""
         await self._inner.wait(seconds)

@@ -40,8 +40,6 @@ __all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "
 
 _KEPT = 256
 _TRIES = 10
-_TRUSTED = 60_000_000
-"""Microseconds for which a document that was stored is not looked for again."""
 _GATHER_SECONDS = 0.002
 _DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 """Events after which a worker is wanted for their command."""
@@ -84,7 +82,6 @@ class Driver:
         self._executions: OrderedDict[int, Execution] = OrderedDict()
         self._line = Lines().of
         self._documents = Documents(kinds)
-        self._stored_at: OrderedDict[str, tuple[PayloadRef, int]] = OrderedDict()
         self._loader = Loader(ledger, keeper, self._documents, origin.tenant_id)
 
     async def start(self, request: Request) -> int:
@@ -95,7 +92,7 @@ class Driver:
         playbook = self._documents.playbook(request.document, request.file, request.entry)
         if self._admit is not None:
             await self._admit(playbook, request.workload)
-        ref = await self._stored(request.document)
+        ref = await self._documents.stored(request.document, self.keeper.payloads, self._clock.now())
         execution_id = request.execution_id or self._new_id()
         stream = Stream(self._origin.tenant_id, execution_stream(execution_id))
         control = Control(execution_id=execution_id)
@@ -114,17 +111,6 @@ class Driver:
         self._keep(execution_id, execution)
         self._settle(execution, facts, events)
         return execution_id
-
-    async def _stored(self, document: str) -> PayloadRef:
-        """The document as a payload. One that was stored a moment ago is there; after a while it may be collected."""
-        known, now = self._stored_at.get(document), self._clock.now()
-        if known is not None and 0 <= now - known[1] < _TRUSTED:
-            return known[0]
-        ref = await self.keeper.payloads.store(document.encode(), media_type="application/yaml")
-        self._stored_at[document] = (ref, now)
-        while len(self._stored_at) > _KEPT:
-            self._stored_at.popitem(last=False)
-        return ref
 
     async def _first_facts(self, execution: Execution, opening: Json, fork: Fork | None) -> list[Fact]:
         if fork is None:

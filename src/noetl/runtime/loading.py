@@ -27,6 +27,8 @@ __all__ = ["Documents", "Loader", "with_values"]
 
 _KEPT = 256
 _PAGE = 1000
+_TRUSTED = 60_000_000
+"""Microseconds for which a document that was stored is not looked for again."""
 
 
 class Documents:
@@ -35,6 +37,7 @@ class Documents:
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
         self._kept: OrderedDict[str, Playbook] = OrderedDict()
+        self._stored_at: OrderedDict[str, tuple[PayloadRef, int]] = OrderedDict()
 
     def playbook(self, text: str, file: str, entry: str | None) -> Playbook:
         """The document, entered at a step other than its own if one is named. Raises what `load` raises."""
@@ -45,6 +48,17 @@ class Documents:
                 self._kept.popitem(last=False)
         playbook = self._kept[digest]
         return playbook if entry is None else _entering(playbook, entry)
+
+    async def stored(self, text: str, payloads: PayloadStore, now: int) -> PayloadRef:
+        """The document as a payload. One that was stored a moment ago is there; after a while it may be collected."""
+        known = self._stored_at.get(text)
+        if known is not None and 0 <= now - known[1] < _TRUSTED:
+            return known[0]
+        ref = await payloads.store(text.encode(), media_type="application/yaml")
+        self._stored_at[text] = (ref, now)
+        while len(self._stored_at) > _KEPT:
+            self._stored_at.popitem(last=False)
+        return ref
 
 
 class Loader:

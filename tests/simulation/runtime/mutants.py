@@ -216,7 +216,7 @@ def _called_by_the_dead(patch: pytest.MonkeyPatch) -> None:
 
 def _left_to_the_worker(patch: pytest.MonkeyPatch) -> None:
     """What was called is waited for by whoever let go of the lease, if it gets that far."""
-    notice, suspend = running.Runner._notice, ControlPlane.suspend
+    notice, suspend = running.Runner.notice, ControlPlane.suspend
 
     def quiet(self: running.Runner, events: Sequence[Envelope]) -> None:
         notice(self, [event for event in events if event.event_type != "command.suspended"])
@@ -227,7 +227,7 @@ def _left_to_the_worker(patch: pytest.MonkeyPatch) -> None:
         runner._calls.begin(claim.issued.execution_id, claim.issued.command_id, runner._fail)
         return child
 
-    patch.setattr(running.Runner, "_notice", quiet)
+    patch.setattr(running.Runner, "notice", quiet)
     patch.setattr(ControlPlane, "suspend", then_begin)
 
 

@@ -15,7 +15,7 @@ from noetl.kernel.stamp import Batch
 from noetl.ports.ledger import Adopted, Ledger, Stream
 from noetl.runtime.buffers import keep_buffers
 from noetl.runtime.delivery import Part, buffer_part, events_part
-from noetl.runtime.embedded.hold import take
+from noetl.runtime.embedded.hold import name_of, take
 from noetl.runtime.ingest import BatchTaken, Ingest, Wanted
 from noetl.runtime.wiring import Embedded
 from tests.unit.runtime.histories import DOCUMENT, EXECUTION, History, home_at, origin_of, whole
@@ -318,7 +318,7 @@ async def test_what_is_being_worked_on_here_is_not_continued_from_outside(
     await history.begin()
     await other.take(await parts_of(source, tmp_path))
     await history.end()
-    held = take(other.home / "running", str(EXECUTION))
+    held = take(other.home / "running", name_of("acme", EXECUTION))
     assert held is not None
     with pytest.raises(Unavailable, match=f"execution {EXECUTION} is being worked on here"):
         await other.take(await parts_of(source, tmp_path))

@@ -62,7 +62,7 @@ async def test_those_who_are_refused_are_counted_by_why(hall: Hall) -> None:
 
 
 async def test_commands_show_how_long_they_waited_and_ran(hall: Hall) -> None:
-    client = await hall.holder("admin")
+    client = await hall.holder("admin", tenant="default")
     await client.post("/api/catalog/register", json={"content": PYTHON})
     started = (await client.post("/api/execute", json={"path": "guide/python"})).json()["execution_id"]
     await client.get(f"/api/executions/{started}/stream")
@@ -73,7 +73,7 @@ async def test_commands_show_how_long_they_waited_and_ran(hall: Hall) -> None:
 
 
 async def test_the_backlog_of_frames_is_a_number_also_when_there_is_none(hall: Hall) -> None:
-    text = (await (await hall.holder("reader")).get("/metrics")).text
+    text = (await (await hall.holder("reader", tenant="default")).get("/metrics")).text
     assert 'noetl_frame_backlog_total{stage_kind="all",status="all"} 0.0' in text
     assert "noetl_outbox_oldest_seconds 0.0" in text, "nobody publishes here, and nothing is late"
 

@@ -15,7 +15,8 @@ __all__ = ["ABOUT_THEMSELVES", "REFUSALS", "requests_for", "walk"]
 REFUSALS = frozenset({401, 403, 404})
 ABOUT_THEMSELVES = frozenset(
     {
-        "GET /health", "GET /api/health", "GET /openapi.json", "GET /api/executions", "GET /api/stream",
+        "GET /health", "GET /api/health", "GET /api/health/ready", "GET /openapi.json", "GET /api/schedules",
+        "GET /api/executions", "GET /api/stream",
         "POST /api/executions/cleanup", "POST /api/catalog/register", "POST /api/catalog/list", "POST /api/credentials",
         "GET /api/credentials", "POST /api/execute/batch",
     }
@@ -80,6 +81,7 @@ def _bodies(operation: Operation, estate: Estate) -> list[Any]:
         "/api/catalog/resource": [
             {"path": known["path"]}, {"path": known["path"], "version": 1}, {"catalog_id": known["catalog_id"]},
         ],
+        "/api/schedules": [{"name": "of-mine", "playbook": known["path"], "cron": "0 6 * * *"}],
         "/api/credentials": [{"name": "of-mine", "type": "bearer", "data": {"token": "t-o-k-e-n"}}],
         "/api/keychain/{catalog_id}/{name}": [{"data": {"token": "mine"}}],
     }  # fmt: skip

@@ -16,25 +16,23 @@ from noetl.engine.decide import Report, Suspension, awaited
 from noetl.engine.fact import Fact
 from noetl.engine.fork import Fork
 from noetl.engine.scope import Known
-from noetl.engine.workload import workload_of
 from noetl.errors import IdempotencyMismatch, Unavailable, VersionConflict
 from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
-from noetl.observe import metrics
 from noetl.observe.traces import within
 from noetl.playbook.document import Playbook
-from noetl.playbook.templates import Host
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Ledger, Stream
+from noetl.runtime.contested import Contested
 from noetl.runtime.execution import Execution, pending_of, suspended_of
 from noetl.runtime.keeping import Keeper, ReportBatch
 from noetl.runtime.lines import Line, Lines
 from noetl.runtime.loading import Documents, Loader
+from noetl.runtime.opening import opening_of
 from noetl.runtime.requests import Issued, Origin, Request
 from noetl.runtime.tracing import Trace, place_of, with_trace
-from noetl.tools.authority import Authority
 
 __all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "suspended_of"]
 
@@ -79,6 +77,7 @@ class Driver:
         self._env = env or {}
         self._on_unsure = on_unsure
         self._unsure: set[int] = set()
+        self._contested = Contested()
         self._executions: OrderedDict[int, Execution] = OrderedDict()
         self._line = Lines().of
         self._documents = Documents(kinds)
@@ -96,7 +95,8 @@ class Driver:
         execution_id = request.execution_id or self._new_id()
         stream = Stream(self._origin.tenant_id, execution_stream(execution_id))
         control = Control(execution_id=execution_id)
-        opening = self._opening(request, playbook, ref, execution_id)
+        now = format_time(self._clock.now())
+        opening = opening_of(request, playbook, ref, execution_id, self._origin, now, self._env)
         execution = Execution(stream, playbook, control, request.document, request.file)
         execution.principal = request.principal or self._origin.principal
         execution.trace = Trace.begin(request.trace)
@@ -108,6 +108,10 @@ class Driver:
             if known is None:
                 raise
             return known  # somebody started it with this key a moment ago
+        except VersionConflict:
+            if request.execution_id is not None:
+                raise
+            return await self.start(request)  # another process has drawn the same id in the same millisecond
         self._keep(execution_id, execution)
         self._settle(execution, facts, events)
         return execution_id
@@ -287,6 +291,8 @@ class Driver:
         more: a conflict means that somebody else has moved the stream, and then the log is read again.
         """
         for _ in range(_TRIES):
+            if execution_id in self._contested:  # to look costs less than to decide in vain
+                await self._catch_up(execution_id)
             execution = await self._current(execution_id)
             committed = False
             try:
@@ -302,7 +308,7 @@ class Driver:
                 committed = True
                 return bool(facts)
             except VersionConflict:
-                metrics.count("noetl_driver_conflicts_total")
+                self._contested.note(execution_id)
                 continue
             except BaseException:
                 self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told
@@ -326,10 +332,16 @@ class Driver:
     async def latest(self, execution_id: int) -> Execution:
         """An execution as the log has it now, also when another process has written to it. Raises NotFound."""
         async with self._line(execution_id):  # in the middle of a decision, commands have no ids yet
-            known = self._executions.get(execution_id)
-            if known is not None and await self._has_moved(known):
-                self._executions.pop(execution_id, None)
+            await self._catch_up(execution_id)
             return await self._current(execution_id)
+
+    async def _catch_up(self, execution_id: int) -> None:
+        """Read what others have written since; nobody is given the execution before it is whole again."""
+        known = self._executions.get(execution_id)
+        if known is not None and await self._has_moved(known):
+            self._executions.pop(execution_id, None)
+            await self._loader.advance(known)
+            self._keep(execution_id, known)
 
     async def _has_moved(self, execution: Execution) -> bool:
         """Whether the log has gone on without this process."""
@@ -440,38 +452,6 @@ class Driver:
             loop_results=loop_results,
         )
 
-    def _opening(self, request: Request, playbook: Playbook, ref: PayloadRef, execution_id: int) -> Json:
-        own = str(execution_id)
-        identity: Json = {
-            "execution_id": own,
-            "catalog_id": None if request.catalog_id is None else str(request.catalog_id),
-            "job": {"uuid": own, "execution_id": own, "id": own},
-        }
-        if self._origin.server_url is not None:
-            identity["server_url"] = self._origin.server_url
-        host = Host(now=format_time(self._clock.now()))
-        workload, seeds = workload_of(playbook, request.workload, identity, host, self._env)
-        return {
-            "ctx": seeds,
-            "path": playbook.path,
-            "document": {
-                "sha256": ref.sha256,
-                "bytes": ref.bytes,
-                "path": playbook.path,
-                "origin": request.origin,
-                "file": request.file,
-                "entry": playbook.entry,
-                **_catalog_entry(request),
-            },
-            "workload": workload,
-            "root_execution_id": request.root_execution_id or execution_id,
-            "parent_execution_id": request.parent_execution_id,
-            "depth": request.depth,
-            "home": self._origin.home,
-            "authority": Authority.read(request.authority).recorded(),
-            **({} if request.execution_pool is None else {"execution_pool": request.execution_pool}),
-        }
-
     def _keep(self, execution_id: int, execution: Execution) -> None:
         self._executions[execution_id] = execution
         while len(self._executions) > _KEPT:
@@ -485,8 +465,3 @@ async def _unrouted(_: Execution, facts: list[Fact]) -> list[Fact]:
 def _resolved(place: int | None) -> int | Ref | None:
     """An id; what is below zero stands for that of a fact of the same decision."""
     return Ref(-place - 1) if place is not None and place < 0 else place
-
-
-def _catalog_entry(request: Request) -> Json:
-    found = {"version": request.version, "catalog_id": request.catalog_id}
-    return {name: value for name, value in found.items() if value is not None}

@@ -53,6 +53,8 @@ class Execution:
         self.results: dict[str, Any] = {}
         """Whole results, by step, that the engine asks for and control state does not have."""
         self._storage: dict[str, Storage] = {}
+        self.is_alone = False
+        """It was begun by a process that runs its commands itself, although others share the log."""
         self.cascaded = False
         """It was cancelled together with all it has called, and will have called."""
         self.trace: Trace | None = None
@@ -80,6 +82,8 @@ class Execution:
         """Keep at hand what an event brought; `payload` is whole, whatever of it was stored elsewhere."""
         step, command = event.node_name or "", event.command_id or 0
         match event.event_type:
+            case "playbook.initialized":
+                self.is_alone = payload.get("alone", False)
             case "command.issued":
                 self.commands[event.event_id] = payload
             case "stage.opened":

@@ -12,7 +12,7 @@ from noetl.engine.control import Control
 from noetl.engine.folding import apply
 from noetl.errors import InvalidInput, NotFound
 from noetl.kernel import canonical
-from noetl.kernel.event import Envelope, Json, PayloadRef
+from noetl.kernel.event import Envelope, Json, PayloadRef, Recorded
 from noetl.kernel.streams import execution_stream
 from noetl.payloads.store import PayloadStore
 from noetl.playbook.document import Playbook
@@ -29,6 +29,7 @@ _KEPT = 256
 _PAGE = 1000
 _TRUSTED = 60_000_000
 """Microseconds for which a document that was stored is not looked for again."""
+_RESULTS = frozenset({"call.done", "call.error", "loop.done"})
 
 
 class Documents:
@@ -77,24 +78,34 @@ class Loader:
         """
         stream = Stream(self._tenant_id, execution_stream(execution_id))
         control = Control(execution_id=execution_id)
-        execution: Execution | None = None
+        page = await self._read(stream, 0)
+        if not page:
+            raise NotFound(f"there is no execution {execution_id}", hint="noetl list shows the ones there are")
+        execution = await self._opened(stream, control, page[0].event)
+        await self._fold(execution, page)
+        return execution
+
+    async def advance(self, execution: Execution) -> None:
+        """Bring an execution up to where the log is now. If that fails, the execution is of no use any more."""
+        await self._fold(execution, await self._read(execution.stream, execution.version))
+
+    async def _fold(self, execution: Execution, page: Sequence[Recorded]) -> None:
         rest = _Rest()
-        version = 0
-        while page := await self._ledger.read(stream, after_version=version, limit=_PAGE):
+        while page:
             for item in page:
                 event = await with_values(item.event, self._keeper.payloads)
-                apply(control, event)
-                if execution is None:
-                    execution = await self._opened(stream, control, event)
+                apply(execution.control, event)
                 rest.note(event, execution)
+                if event.event_type in _RESULTS:
+                    execution.results.pop(event.node_name or "", None)  # that of the run before
                 execution.remember(event, event.payload)
-            version = page[-1].event.stream_version
-        if execution is None:
-            raise NotFound(f"there is no execution {execution_id}", hint="noetl list shows the ones there are")
-        execution.version = version
-        execution.ended = control.ended
+            execution.version = page[-1].event.stream_version
+            page = await self._read(execution.stream, execution.version)
+        execution.ended = execution.control.ended
         await self._complete(execution, rest)
-        return execution
+
+    async def _read(self, stream: Stream, after: int) -> Sequence[Recorded]:
+        return await self._ledger.read(stream, after_version=after, limit=_PAGE)
 
     async def stored_at(self, execution_id: int, uri: str) -> PayloadRef | None:
         """The object that an event of the execution refers to under this name; None if none does."""

@@ -28,6 +28,9 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     home: Json = {}
     server_url: str | None = None
     """Where the API is to be found, for playbooks that ask it; not known in local runs."""
+    is_alone: bool = False
+    """Whether the process that starts executions also runs their commands, although others share the log: then workers
+    leave them alone for as long as it lives."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,13 @@ import pytest
 
 from noetl.engine.decide import Report
 from noetl.errors import InvalidDocument, InvalidInput, NotFound, Unavailable
+from noetl.observe import metrics
+from noetl.observe.prometheus import PrometheusRecorder
+from noetl.playbook.kinds import KINDS
 from noetl.playbook.split import documents_of
 from noetl.runtime.driver import Driver, Issued
 from tests.unit.playbook.documents import GUIDE
-from tests.unit.runtime.workshop import Workshop, asking, book, plain, step
+from tests.unit.runtime.workshop import ORIGIN, Workshop, asking, book, plain, step
 
 CHAIN = book(step("a", "b"), step("b", "c"), step("c"))
 
@@ -260,6 +263,51 @@ async def test_memory_and_log_agree_after_every_step(name: str, shop: Workshop) 
         pass
     assert (await driver.execution(execution_id)).control.ended == "COMPLETED"
     await shop.prove()
+
+
+@pytest.mark.parametrize("name", documents())
+async def test_two_who_take_turns_know_the_same_after_every_step(name: str, shop: Workshop) -> None:
+    """What one has decided the other reads from the log, and goes on with as if it had decided it itself."""
+    drivers = [shop.driver(), shop.driver()]
+    execution_id = await drivers[0].start(asking(documents()[name]))
+    turn = 0
+    while await finish_one(shop, drivers[turn % 2], execution_id, lambda issued: ANSWERS.get(issued.step, {"n": 1})):
+        turn += 1
+        await drivers[turn % 2].latest(execution_id)
+        await reloaded(shop, drivers[turn % 2], execution_id)
+    assert (await drivers[turn % 2].latest(execution_id)).control.ended == "COMPLETED"
+    await shop.prove()
+
+
+async def test_a_loop_whose_reports_go_to_two_drivers_in_turn_is_read_once(shop: Workshop) -> None:
+    loop = {"in": list(range(40)), "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 8}}
+    recorder = PrometheusRecorder()
+    metrics.install(recorder)
+    try:
+        drivers = [shop.driver(), shop.driver()]
+        execution_id = await drivers[0].start(asking(book(step("each", loop=loop))))
+        for number in range(40):
+            driver = drivers[number % 2]
+            command = (await drivers[0].pending(execution_id))[0]
+            large = "x" * 70_000 if number % 7 == 0 else number
+            assert await driver.report(execution_id, Report(command_id=command.command_id, result=large))
+    finally:
+        metrics.uninstall()
+    found = await shop.driver().execution(execution_id)
+    assert found.control.ended == "COMPLETED"
+    assert "noetl_driver_conflicts_total 1.0" in recorder.text().decode()  # after that it looks before it decides
+    await reloaded(shop, drivers[1], execution_id)
+    await shop.prove()
+
+
+async def test_an_id_that_two_have_drawn_belongs_to_one(shop: Workshop) -> None:
+    ids = iter([7, 7, 8])
+
+    def drawing() -> Driver:
+        keeper = shop.embedded.keeper(ORIGIN.project_id)
+        return Driver(shop.ledger, keeper, shop.clock, ORIGIN, lambda: next(ids), lambda _: None, KINDS)
+
+    assert [await drawing().start(asking(CHAIN)) for _ in range(2)] == [7, 8]
 
 
 async def test_finished_work_leaves_nothing_behind_in_memory(shop: Workshop) -> None:

@@ -26,8 +26,10 @@ _MOST_PORT = 65535
 @click.command(epilog="Example: noetl worker --pool shared --server http://127.0.0.1:8082 --nats nats://127.0.0.1:4222")
 @click.option("--pool", "pools", multiple=True, default=("shared",), show_default=True, metavar="NAME",
               help="Whose commands it takes; may be repeated.")  # fmt: skip
-@click.option("--server", "url", required=True, metavar="URL", envvar="NOETL_SERVER_URL", show_envvar=True,
-              help="The server that gives out the commands.")  # fmt: skip
+@click.option("--server", "servers", required=True, multiple=True, metavar="URL,...", envvar="NOETL_SERVER_URL",
+              show_envvar=True,
+              help="The servers that give out the commands: several with commas, or repeated; any of them does.",
+              )  # fmt: skip
 @click.option("--token", envvar="NOETL_TOKEN", show_envvar=True, metavar="TEXT",
               help="A token with the role worker, where the server asks for one.")  # fmt: skip
 @click.option("--nats", "nats_url", metavar="URL", help="The queue that they come by  [nats.url]")
@@ -40,7 +42,7 @@ _MOST_PORT = 65535
 @common
 def command(
     pools: tuple[str, ...],
-    url: str,
+    servers: tuple[str, ...],
     token: str | None,
     nats_url: str | None,
     concurrency: int | None,
@@ -64,7 +66,7 @@ def command(
     if nats_url is not None:
         settings = msgspec.structs.replace(settings, nats=msgspec.structs.replace(settings.nats, url=nats_url))
     post = Post(
-        url=url, token=token, pools=pools, concurrency=concurrency or settings.tools.slots or _slots(),
+        urls=_urls(servers), token=token, pools=pools, concurrency=concurrency or settings.tools.slots or _slots(),
         labels=_labels(labels),
     )  # fmt: skip
     return run_async(_serve(home_of(home), settings, post, probe_at(metrics_host, metrics_port), as_json))
@@ -100,12 +102,21 @@ async def _serve(home: Home, settings: Settings, post: Post, at: tuple[str, int]
             print_json({"working": True, "pools": list(post.pools), "concurrency": post.concurrency,
                         "metrics_port": port})  # fmt: skip
         else:
-            note(f"working for {post.url}, pools {', '.join(post.pools)}, {post.concurrency} commands at once")
+            servers, pools = " or ".join(post.urls), ", ".join(post.pools)
+            note(f"working for {servers}, pools {pools}, {post.concurrency} commands at once")
         await worker.run(drain=settings.server.drain)
         if worker.refusal is not None:
             note(f"the server has refused this worker: {worker.refusal}")
             return USAGE
     return OK
+
+
+def _urls(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Every address once, whichever way it was given; in a variable several stand with commas, or with spaces."""
+    found = [one for text in given for one in text.replace(",", " ").split()]
+    if not found:
+        raise click.BadParameter("there is no address in it", param_hint="--server")
+    return tuple(dict.fromkeys(found))
 
 
 def _labels(text: str) -> dict[str, str]:

@@ -34,16 +34,14 @@ from noetl.runtime.control import Claim
 from noetl.runtime.driver import Issued
 from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.giving import Documents, read_given
+from noetl.runtime.remote.servers import AGAIN, NO_ANSWER, Servers
 from noetl.runtime.stages.base import About, Heed
-from noetl.runtime.stages.connections import Connections
 from noetl.runtime.stages.support import CallRequest
 
 __all__ = ["Hand", "RemoteControlPlane"]
 
 T = TypeVar("T", bound=msgspec.Struct)
-_ANSWER_SECONDS = 60.0
 _LONGEST_PAUSE = 2.0
-_AGAIN = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 _KINDS: dict[int, type[NoetlError]] = {
     HTTPStatus.UNAUTHORIZED: Unauthenticated,
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -68,10 +66,11 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
 class RemoteControlPlane:
     """Asks the server. While nobody answers it asks again, for `patience` seconds; then it raises Unavailable."""
 
-    def __init__(self, url: str, token: str | None = None, *, patience: float = 60.0) -> None:
+    def __init__(self, urls: Sequence[str], token: str | None = None, *, patience: float = 60.0) -> None:
+        """`urls` are the servers of one installation; while one is away the others are asked."""
         given = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._connections = Connections(url, {**given, "Content-Type": "application/json"})
-        self._url = url
+        self._connections = Servers(urls, {**given, "Content-Type": "application/json"})
+        self.urls = " or ".join(urls)
         self._documents = Documents()
         self._patience = patience
 
@@ -186,18 +185,17 @@ class RemoteControlPlane:
         deadline = time.monotonic() + (self._patience if patience is None else patience)
         while True:
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    status, body = await self._connections.post(path, data)
-            except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as error:
+                status, body = await self._connections.post(path, data)
+            except NO_ANSWER as error:
                 problem: NoetlError = Unavailable(
-                    f"the server at {self._url} does not answer: {type(error).__name__}: {error}",
+                    f"the server at {self.urls} does not answer: {type(error).__name__}: {error}",
                     hint="is it running? noetl server status says so on its machine",
                 )
             else:
                 if status == HTTPStatus.OK:
                     return body
                 problem = _problem(status, body)
-                if status not in _AGAIN:
+                if status not in AGAIN:
                     raise problem
             if time.monotonic() >= deadline:
                 raise problem

@@ -53,7 +53,7 @@ _log = logging.getLogger("noetl.worker")
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is to do, and for whom."""
 
-    url: str
+    urls: Sequence[str]
     token: str | None
     pools: Sequence[str]
     concurrency: int
@@ -71,9 +71,9 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
     worker_id = f"{process_name('worker')}/{secrets.token_hex(4)}"
     async with contextlib.AsyncExitStack() as opened:
         opened.enter_context(recorded(settings.observe.otlp, "noetl-worker"))
-        control = RemoteControlPlane(post.url, post.token)
+        control = RemoteControlPlane(post.urls, post.token)
         opened.push_async_callback(control.close)
-        welcome = await _welcome(control, post.url, _hello(post, worker_id))
+        welcome = await _welcome(control, _hello(post, worker_id))
         opened.push_async_callback(_deregister, control, worker_id)
         if SPARK_POOL in post.pools:
             from noetl.runtime.remote.spark_bench import check_means
@@ -130,11 +130,11 @@ def _hello(post: Post, worker_id: str) -> wire.Hello:
     )
 
 
-async def _welcome(control: RemoteControlPlane, url: str, hello: wire.Hello) -> wire.Welcome:
+async def _welcome(control: RemoteControlPlane, hello: wire.Hello) -> wire.Welcome:
     try:
         return await control.register(hello, patience=_FIRST_PATIENCE)
     except Conflict as error:
-        raise Unavailable(f"{url}: {error.message}", hint=error.hint) from None
+        raise Unavailable(f"{control.urls}: {error.message}", hint=error.hint) from None
 
 
 @contextlib.asynccontextmanager

@@ -54,7 +54,7 @@ class Yard:
         self.clock = SystemClock()
         self.queue = MemoryCommandQueue(self.clock)
         self.connections = InProcess(api)
-        self.control = RemoteControlPlane("http://127.0.0.1", patience=0.2)
+        self.control = RemoteControlPlane(["http://127.0.0.1"], patience=0.2)
         self.control._connections = self.connections  # type: ignore[assignment]  # the one thing that is not real
         self.body: Callable[[Call], Any] = lambda call: {"step": call.step}
         self._folder = folder

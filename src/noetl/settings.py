@@ -59,13 +59,15 @@ __all__ = [
 
 FILE_NAME = "noetl.toml"
 ENVIRONMENT_PREFIX = "NOETL_"
-SECRET_VARIABLES = frozenset({"NOETL_WALLET__KEK"})
-"""Named like settings, but keys: read where they are used, shown nowhere."""
+SECRET_VARIABLES = frozenset({"NOETL_WALLET__KEK", "NOETL_WALLET__KEK_FILE"})
+"""Named like settings, but keys, or where one is: read where they are used, shown nowhere."""
 DATABASE_VARIABLE = "NOETL_DATABASE"
 """A shorter name for `NOETL_LEDGER__URL`."""
 SERVICE_TOKEN_VARIABLE = "NOETL_INTERNAL_API_TOKEN"  # noqa: S105 - its name
 """What an installation's own parts show to its servers; a key too."""
-PRIVATE_VARIABLES = SECRET_VARIABLES | {DATABASE_VARIABLE, "NOETL_LEDGER__URL", SERVICE_TOKEN_VARIABLE}
+PRIVATE_VARIABLES = SECRET_VARIABLES | {
+    DATABASE_VARIABLE, "NOETL_LEDGER__URL", SERVICE_TOKEN_VARIABLE, "NOETL_LEDGER_KEY", "NOETL_PAYLOAD_KEY",
+}  # fmt: skip
 """What no template may read: they are keys, or have a password in them."""
 
 

@@ -55,6 +55,16 @@ class CredentialsContract:
         assert await store.get("acme", "bus") == info
         assert await store.resolve("acme", "bus") == given
 
+    async def test_it_names_the_key_of_new_records_also_without_it(self, open_store: OpenStore) -> None:
+        keys = FixedKeys()
+        store = open_store(keys)
+        assert await store.key_id() is None
+        first = (await store.put("acme", bearer())).key_id
+        assert await open_store(FixedKeys()).key_id() == first
+        assert await store.key_id() == first
+        renewed = (await store.rotate()).key_id
+        assert await store.key_id() == renewed != first
+
     async def test_storing_again_makes_the_next_version(self, store: Credentials, clock: VirtualClock) -> None:
         first = await store.put("acme", bearer())
         clock.advance(60)

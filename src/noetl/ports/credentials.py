@@ -97,6 +97,10 @@ class Credentials(Protocol):
         """
         ...
 
+    async def key_id(self) -> str | None:
+        """Which key new records are sealed with; None while no record was ever stored. Works without the key."""
+        ...
+
     async def encrypter(self) -> Callable[[str], str]:
         """A function that seals a text under the current key, for the filter `encrypt_secret`."""
         ...

@@ -13,8 +13,12 @@ from pathlib import Path
 
 from noetl.errors import Corruption, InvalidInput, Unavailable
 
-__all__ = ["Home"]
+__all__ = ["LEDGER_KEY", "LEDGER_KEY_FILE", "Home"]
 
+LEDGER_KEY = "NOETL_LEDGER_KEY"
+"""The key that seals the ledger, in hex, for homes that share one."""
+LEDGER_KEY_FILE = "NOETL_LEDGER_KEY_FILE"
+"""A file with that key."""
 _KEY_BYTES = 32
 _PRIVATE = 0o700
 _GROUP_AND_OTHERS = 0o077
@@ -31,7 +35,7 @@ class Home:
         self.anchor = path / "ledger.anchor"
         self.payloads = path / "payloads"
         self.wallet = path / "wallet"
-        self._key_file = self.wallet / "ledger.key"
+        self._key_file = Path(os.environ.get(LEDGER_KEY_FILE) or self.wallet / "ledger.key")
 
     def create(self) -> None:
         """Make the directory and its wallet. Safe when several processes do it at once."""
@@ -47,7 +51,7 @@ class Home:
 
     def ensure_key(self) -> None:
         """Make the key for a ledger that is new, unless there is one."""
-        if self._key_file.exists():
+        if os.environ.get(LEDGER_KEY) or self._key_file.exists():
             return
         try:
             self._make_key()
@@ -70,7 +74,12 @@ class Home:
         return False
 
     def mac_key(self) -> bytes | None:
-        """The key that seals the ledger's heads, or None when the wallet has none: then a ledger is unkeyed."""
+        """The key that seals the ledger's heads, or None when there is none: then a ledger is unkeyed.
+
+        It comes from the environment, from the file that the environment names, or from the wallet.
+        """
+        if given := os.environ.get(LEDGER_KEY):
+            return _key_of(given.strip(), LEDGER_KEY, "make one with: openssl rand -hex 32")
         try:
             text = self._key_file.read_text(encoding="ascii", errors="replace").strip()
             mode = self._key_file.stat().st_mode
@@ -80,19 +89,11 @@ class Home:
             raise Unavailable(f"cannot read {self._key_file}: {error.strerror}", hint="check its permissions") from None
         if mode & _GROUP_AND_OTHERS:
             raise InvalidInput(f"{self._key_file} can be read by others", hint=f"chmod 600 {self._key_file}")
-        try:
-            key = bytes.fromhex(text)
-        except ValueError:
-            key = b""
-        if len(key) != _KEY_BYTES:
-            raise InvalidInput(
-                f"{self._key_file} does not hold a key of {_KEY_BYTES} bytes in hex", hint="restore it from a backup"
-            )
-        return key
+        return _key_of(text, str(self._key_file), "restore it from a backup")
 
     def _make_key(self) -> None:
         """Write the key whole or not at all; of two processes the first one's key stands."""
-        draft = self.wallet / f".ledger.key.{os.getpid()}"
+        draft = self._key_file.with_name(f".{self._key_file.name}.{os.getpid()}")
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             os.write(handle, secrets.token_hex(_KEY_BYTES).encode() + b"\n")
@@ -102,3 +103,14 @@ class Home:
         with contextlib.suppress(FileExistsError):
             os.link(draft, self._key_file)
         draft.unlink()
+
+
+def _key_of(text: str, place: str, hint: str) -> bytes:
+    """The key that a place holds. What it holds instead is never repeated."""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise InvalidInput(f"{place} does not hold a key of {_KEY_BYTES} bytes in hex", hint=hint)
+    return key

@@ -129,3 +129,22 @@ def test_a_file_that_was_never_written_to_is_no_ledger(home: Home) -> None:
     home.create()
     home.ledger.touch()
     assert not home.has_ledger()
+
+
+def test_homes_that_share_a_ledger_have_its_key_from_the_environment(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_LEDGER_KEY", "1a" * 32)
+    home.create()
+    assert (home.mac_key(), (home.wallet / "ledger.key").exists()) == (bytes.fromhex("1a" * 32), False)
+    monkeypatch.setenv("NOETL_LEDGER_KEY", "hunter2")
+    with pytest.raises(InvalidInput, match="NOETL_LEDGER_KEY does not hold a key") as caught:
+        home.mac_key()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_homes_that_share_a_ledger_have_its_key_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_LEDGER_KEY_FILE", str(tmp_path / "ledger.key"))
+    one, other = Home(tmp_path / "one"), Home(tmp_path / "other")
+    one.create()
+    assert one.mac_key() == other.mac_key() == bytes.fromhex((tmp_path / "ledger.key").read_text())

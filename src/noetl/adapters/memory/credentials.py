@@ -97,6 +97,10 @@ class MemoryCredentials:
             rewrapped=len(rewrapped),
         )
 
+    async def key_id(self) -> str | None:
+        """Which key new records are sealed with."""
+        return self._current()
+
     async def encrypter(self) -> Callable[[str], str]:
         """A function that seals a text under the current key."""
         key = await self._holder.key_for_writing(self._current())

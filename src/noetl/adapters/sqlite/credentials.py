@@ -123,6 +123,10 @@ class SqliteCredentials:
             await self._holder.retire(rotation.key_id)
         return rotation
 
+    async def key_id(self) -> str | None:
+        """Which key new records are sealed with."""
+        return await self._registered()
+
     async def encrypter(self) -> Callable[[str], str]:
         """A function that seals a text under the current key."""
         key = await self._with_current_key(self._holder.key_for_writing)

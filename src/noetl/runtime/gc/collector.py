@@ -27,6 +27,7 @@ from noetl.runtime.gc.naming import Named, read_key
 from noetl.runtime.gc.ownership import OWNER_KEY
 from noetl.runtime.gc.references import FOREVER, References
 from noetl.runtime.gc.tracing import Damaged, names_inside
+from noetl.runtime.installation import STORE_KEY
 
 __all__ = ["Collector", "Counts", "Progress"]
 
@@ -121,7 +122,7 @@ class Collector:
         """The object as a suspect, or None if it is to stay."""
         named = read_key(info.key)
         if named is None:
-            self.counts.foreign += not info.key.endswith(OWNER_KEY)
+            self.counts.foreign += not info.key.endswith((OWNER_KEY, STORE_KEY))
             return None
         reason = self._reason(named)
         if reason is None:

@@ -31,15 +31,19 @@ _GROUP_AND_OTHERS = 0o077
 
 
 def wallet_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
-    """The keys that hold: those of the environment where it gives any, else those of the wallet's file."""
-    given = environ.get(VARIABLE)
-    return EnvironmentKeys(given) if given else KeyFile(wallet / FILE_NAME)
+    """The keys that hold: those of the environment where it gives any, or names a file, else those of the wallet's."""
+    return _keys(wallet / FILE_NAME, environ, VARIABLE)
 
 
 def payload_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
     """The keys that payloads are encrypted with, from the same kinds of places."""
-    given = environ.get(PAYLOAD_VARIABLE)
-    return EnvironmentKeys(given, PAYLOAD_VARIABLE) if given else KeyFile(wallet / PAYLOAD_FILE_NAME)
+    return _keys(wallet / PAYLOAD_FILE_NAME, environ, PAYLOAD_VARIABLE)
+
+
+def _keys(usual: Path, environ: Mapping[str, str], variable: str) -> Keys:
+    if given := environ.get(variable):
+        return EnvironmentKeys(given, variable)
+    return KeyFile(Path(environ.get(f"{variable}_FILE") or usual))
 
 
 class EnvironmentKeys:

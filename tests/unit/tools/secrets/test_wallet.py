@@ -141,6 +141,14 @@ async def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
     assert isinstance(wallet_keys(tmp_path, {"NOETL_WALLET__KEK": ""}), KeyFile)
 
 
+async def test_the_environment_may_name_another_file(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "kek"
+    given = {"NOETL_WALLET__KEK_FILE": str(shared)}
+    made = await wallet_keys(tmp_path / "one", given).create()
+    assert await wallet_keys(tmp_path / "other", given).load() == made
+    assert made.place == str(shared)
+
+
 async def test_a_variable_that_is_no_key_is_not_repeated() -> None:
     for text, which in (("hunter2", "NOETL_WALLET__KEK is not"), (f"{SECRET.hex()},hunter2", "part 2 of")):
         with pytest.raises(InvalidInput, match=which) as caught:

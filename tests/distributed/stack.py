@@ -58,6 +58,12 @@ class Stack:
         found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.ports[worker.pid]}/summary").json()
         return found
 
+    def replica(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> Server:
+        """One more server, with a home of its own; whoever asks for it closes its client."""
+        process, url = _started(Home(self.home.path.parent / name), {**self.environment, **(env or {})}, "0", *options)
+        self.processes.append(process)
+        return Server(process, url, httpx.Client(base_url=url, timeout=60))
+
     def kill_server(self) -> None:
         """It leaves what it was doing; another one takes its place, at the same address."""
         self.server.process.kill()

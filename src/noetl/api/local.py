@@ -27,7 +27,7 @@ from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.observe import traces
 from noetl.observe.otel import recorded
 from noetl.runtime.driver import Driver, Request
-from noetl.runtime.embedded.hold import hold, name_of
+from noetl.runtime.embedded.alone import alone_with
 from noetl.runtime.embedded.runner import (
     Finished,
     Runner,
@@ -141,7 +141,7 @@ class Local:
             held.callback(self._listeners.remove, listener)
             execution_id = await runner.start(request)
             listener.begin(execution_id)
-            async with self._alone(embedded, name_of(self._settings.tenant.id, execution_id)):
+            async with self._alone(embedded, str(execution_id)):
                 timed_out = not await self._work(runner, execution_id, seconds)
             finished = await runner.wait(execution_id)
             return Outcome(summary=await summary_of(embedded, finished), timed_out=timed_out)
@@ -316,7 +316,7 @@ class Local:
 
     def _alone(self, embedded: Embedded, name: str) -> contextlib.AbstractAsyncContextManager[None]:
         """Keep other processes from working on the same thing at the same time."""
-        return hold(self.home.path / "running", name, embedded.clock, lambda: None)
+        return alone_with(embedded, origin_of(self._settings), self.home.path, name, lambda: None)
 
     def _driver(self, embedded: Embedded) -> Driver:
         return driver_of(embedded, origin_of(self._settings))

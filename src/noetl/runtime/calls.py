@@ -32,6 +32,11 @@ MOST_NESTED = 32
 _CALL_TIMEOUT = 300.0
 _SECOND = 1_000_000
 _TRY_AGAIN_SECONDS = 5.0
+LOOK_SECONDS = 30.0
+"""How long an end that another process has written may stay unseen by those who wait for it here. That process goes on
+with a command that waits; so this is for when it was killed in between."""
+_ROW_LOOK_SECONDS = 1.0
+"""The same for rows of a data stage, which nobody else can go on with."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +97,7 @@ class Calls:
         tenant_id: str,
         *,
         take_up: Callable[[int], Awaitable[None]],
-        wait: Callable[[int], Awaitable[Finished]],
+        wait: Callable[[int, float], Awaitable[Finished]],
         cancel: Callable[[int, str], Awaitable[Any]],
         on_done: Callable[[int, bool], Awaitable[None]],
     ) -> None:
@@ -106,6 +111,7 @@ class Calls:
         self._on_done = on_done
         self._waiting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._again: set[tuple[int, int]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
         """What is to be called, or the outcome of a call that cannot be made."""
@@ -126,7 +132,7 @@ class Calls:
             entry = await find_document(self._catalog, self._tenant_id, call["path"], call["version"])
             child = await self._driver.start(_request(caller, entry, call["input"], f"row/{key}"))
             await self._take_up(child)
-            ended = await self._ended(child, call["seconds"])
+            ended = await self._ended(child, call["seconds"], _ROW_LOOK_SECONDS)
         except (InvalidInput, KindUnavailable) as error:
             return failed("unknown", "CHILD_FAILED", str(error))
         if ended is None:
@@ -151,6 +157,22 @@ class Calls:
         self._waiting[name] = asyncio.create_task(self._see_through(execution_id, command_id, on_fault))
         self._waiting[name].add_done_callback(done)
 
+    def tell(self, parent: int, child: int, on_fault: Callable[[Exception, int | None], None]) -> None:
+        """A child has ended here, and another process waits for it, or none does: its parent goes on here."""
+        task = asyncio.create_task(self._tell(parent, child, on_fault))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, parent: int, child: int, on_fault: Callable[[Exception, int | None], None]) -> None:
+        try:
+            commands = (await self._driver.latest(parent)).control.commands
+        except Exception as error:  # nobody awaits this task; whoever waits for the child looks for its end as well
+            on_fault(error, parent)
+            return
+        for command_id, command in commands.items():
+            if command.suspended and command.child == child:
+                self.begin(parent, command_id, on_fault)
+
     async def settle(self) -> None:
         """Return when something that is waited for has ended; at once, when nothing is."""
         if self._waiting:
@@ -163,7 +185,7 @@ class Calls:
 
     async def close(self) -> None:
         """Stop waiting. Whoever takes the executions up will wait again."""
-        waiting = list(self._waiting.values())
+        waiting = [*self._waiting.values(), *self._telling]
         self._again.clear()
         for task in waiting:
             task.cancel()
@@ -235,11 +257,11 @@ class Calls:
         await self._driver.start(msgspec.structs.replace(request, execution_id=child))
         await self._take_up(child)
 
-    async def _ended(self, child: int, limit: float) -> Finished | None:
+    async def _ended(self, child: int, limit: float, look_seconds: float = LOOK_SECONDS) -> Finished | None:
         """How the child ended, or None if it took too long."""
         try:
             async with asyncio.timeout(max(0.0, limit)):
-                return await self._wait(child)
+                return await self._wait(child, look_seconds)
         except TimeoutError:
             await self._cancel(child, "the call took too long")
             ended = await finished(await self._driver.latest(child), self._driver.keeper)

@@ -100,6 +100,10 @@ class ControlPlane:
         """Whether some worker has the command."""
         return await self._leases.holder(self.name_of(issued)) is not None
 
+    async def is_wanted(self, issued: Issued) -> bool:
+        """Whether a worker is wanted for the command, in whosever hands it is."""
+        return work_of(await self._state(issued.execution_id), issued.command_id, self._origin) is not None
+
     async def renew(self, claim: Held) -> Lease:
         """Keep the command for longer. Raises LeaseLost."""
         return await self._leases.renew(claim.lease, seconds=self.seconds)

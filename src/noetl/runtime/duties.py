@@ -17,7 +17,7 @@ from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import COMMANDS
 from noetl.runtime.leader import LEADER_SECONDS, Leader, Term
 from noetl.runtime.process import process_name
-from noetl.runtime.reaper import REAP_SECONDS
+from noetl.runtime.remote.terms import terms_of
 from noetl.runtime.service import Services
 
 __all__ = ["Reaping", "serve_duties"]
@@ -54,7 +54,7 @@ class Reaping:
     def __init__(self, services: Services, leases: Leases, lease_seconds: float) -> None:
         self._services = services
         self._leases = leases
-        self._seconds = min(REAP_SECONDS, lease_seconds / 4)
+        self._seconds = terms_of("", "", "", lease_seconds).reap_seconds
         self._owed: list[Lease] = []
         """What the leases have handed out, and no log has yet."""
 

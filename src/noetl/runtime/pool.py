@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import failure
-from noetl.errors import Corruption, LeaseLost, NotFound, Unavailable
+from noetl.errors import Corruption, LeaseLost, NoetlError, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.observe import metrics, traces
 from noetl.ports.clock import Clock
@@ -179,6 +179,11 @@ class Pool:
         except Unavailable as error:
             self._on_fault(error, issued.execution_id)
             self._deliver_later(issued)  # it may never have had a lease, which would lapse and bring it back
+        except asyncio.CancelledError:
+            if self._closing and issued in self._claims:
+                with contextlib.suppress(NoetlError):
+                    await self._control.release(self._claims[issued])  # others need not wait for it to lapse
+            raise
         except Exception as error:  # nobody awaits this task: those who wait for the end must hear of it
             self._on_fault(error, issued.execution_id)
         finally:
@@ -222,6 +227,7 @@ class Pool:
         try:
             claim = await self._control.claim(issued, self._worker_id)
             if claim is None:
+                await self._ask_later(issued)
                 return None, None
             self._claims[issued] = claim
             if claim.work.stage is not None:
@@ -233,6 +239,11 @@ class Pool:
             return claim, said
         finally:
             let_go()
+
+    async def _ask_later(self, issued: Issued) -> None:
+        """Another process has the command, and may be gone before it has reported; unless nobody wants it any more."""
+        if await self._control.is_wanted(issued):
+            asyncio.get_running_loop().call_later(self._beat_seconds, self.enqueue, issued)
 
     async def _report(self, claim: Claim, said: Report | Suspension) -> None:
         issued = claim.issued

@@ -30,15 +30,13 @@ class Reaper:
         clock: Clock,
         on_fault: Callable[[Exception, int | None], None],
         *,
-        prefix: str = COMMANDS,
+        prefix: str | None = COMMANDS,
         seconds: float = REAP_SECONDS,
-        reaps: bool = True,
     ) -> None:
         """`prefix` is what the names of the driver's leases begin with; it looks at them every so many seconds.
 
-        Unless it `reaps`, another process does that for it, and the telemetry is all that is left to look after.
+        With None it leaves leases to others, and looks after the telemetry only.
         """
-        self._reaps = reaps
         self._prefix = prefix
         self._seconds = seconds
         self._driver = driver
@@ -51,6 +49,8 @@ class Reaper:
 
     async def reap(self) -> int:
         """Give up what has lapsed; how many commands that were. The driver hands them out again."""
+        if self._prefix is None:
+            return 0
         found = 0
         self._owed += await self._leases.expire(self._prefix)
         while self._owed:
@@ -69,8 +69,7 @@ class Reaper:
             await self._clock.sleep(self._seconds)
             rounds += 1
             try:
-                if self._reaps:
-                    await self.reap()
+                await self.reap()
                 if rounds % _SEAL_EVERY == 0:
                     await self._telemetry.seal_all()
             except Exception as error:  # a ledger that cannot be written to: the next report will fail as well

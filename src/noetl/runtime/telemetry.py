@@ -75,15 +75,14 @@ class Telemetry:
             self._unsealed.discard(execution_id)
 
     async def seal_all(self) -> None:
-        """Vouch for what was said since the last time."""
+        """Vouch for what was said since the last time; for good, where an execution is over, by whosever word."""
         for execution_id in list(self._unsealed):
-            await self.seal(execution_id)
+            control = (await self._driver.latest(execution_id)).control
+            await self.seal(execution_id, final=control.ended is not None and control.idle)
 
     async def close(self) -> None:
-        """Vouch for everything before this process ends; for good, where an execution is over."""
-        for execution_id in list(self._unsealed):
-            control = (await self._driver.execution(execution_id)).control
-            await self.seal(execution_id, final=control.ended is not None and control.idle)
+        """Vouch for everything before this process ends."""
+        await self.seal_all()
 
     async def take_up(self, execution_id: int) -> None:
         """Go on where a process before this one has stopped."""

@@ -28,7 +28,11 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 @router.get("/health", **described(Health))
 @router.get("/api/health", name="api_health", **described(Health))
 async def health(request: Request) -> Response:
-    """Answers as soon as the server is ready, to anybody: also while something is away, and then says what."""
+    """Answers as soon as the server is ready, to anybody: also while something is away, and then says what.
+
+    503 once it was asked to end, and drains.
+    """
+    _refuse_while_draining(request)
     troubles = await _condition(request).troubles()
     return answer(Health(status="degraded" if troubles else "ok", version=__version__, problems=troubles))
 
@@ -36,6 +40,7 @@ async def health(request: Request) -> Response:
 @router.get("/api/health/ready", **described(Health))
 async def ready(request: Request) -> Response:
     """Whether it makes sense to send requests here: 503 while the ledger is away."""
+    _refuse_while_draining(request)
     condition = _condition(request)
     troubles = await condition.troubles()
     if not condition.is_ready:
@@ -46,3 +51,8 @@ async def ready(request: Request) -> Response:
 def _condition(request: Request) -> Condition:
     condition: Condition = request.app.state.condition
     return condition
+
+
+def _refuse_while_draining(request: Request) -> None:
+    if request.app.state.closing.is_set():
+        raise Unavailable("this server is draining: it finishes what it has begun", hint="ask another one")

@@ -19,15 +19,17 @@ from noetl.runtime.callers import local_caller
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.custody import custody_of
 from noetl.runtime.home import Home
+from noetl.runtime.installation import Means, join
 from noetl.runtime.presence import Presence, ServerRecord
 from noetl.runtime.service import Workplace, open_services
-from noetl.runtime.wiring import open_embedded
+from noetl.runtime.wiring import Embedded, open_embedded
 from noetl.server.app import build_app
 from noetl.server.auth import LoopbackOnly, TokenHolders
 from noetl.server.internal import service_token_of
 from noetl.server.running import bind, serve
 from noetl.settings import Settings
 from noetl.tools.secrets.logs import RedactingFilter
+from noetl.tools.secrets.wallet import wallet_keys
 
 __all__ = ["host_home"]
 
@@ -58,6 +60,8 @@ async def host_home(
         opened.callback(metrics.uninstall)
         opened.enter_context(recorded(settings.observe.otlp, "noetl-server"))
         embedded = await opened.enter_async_context(open_embedded(home, settings, create=True))
+        if settings.ledger.url is not None:
+            await join(_means(embedded, home, settings))
         await custody_of(embedded, settings).settle(local_caller(settings))
         place = Workplace(
             home=home.path,
@@ -65,6 +69,7 @@ async def host_home(
             slots=server.workers or _slots(),
             server_url=record.url,
             lease_seconds=server.lease if server.workers == 0 else None,
+            is_shared=settings.ledger.url is not None,
         )
         services = await opened.enter_async_context(open_services(embedded, settings, place))
         by_token = server.auth == "token"
@@ -84,6 +89,17 @@ async def host_home(
             on_ready(record)
 
         await serve(app, services, listening, drain=server.drain, on_ready=ready)
+
+
+def _means(embedded: Embedded, home: Home, settings: Settings) -> Means:
+    return Means(
+        kv=embedded.kv,
+        credentials=embedded.credentials,
+        ledger_key=home.mac_key(),
+        wallet_keys=wallet_keys(home.wallet, os.environ),
+        objects=embedded.objects,
+        store=settings.payloads.url or str(home.payloads),
+    )
 
 
 def _record(settings: Settings, port: int) -> ServerRecord:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from noetl import __version__
-from noetl.errors import Conflict, NotFound
+from noetl.errors import Conflict, NotFound, Unavailable
 from noetl.ports.access import Access
 from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.desk import Desk
@@ -159,6 +159,8 @@ def _about_command(answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
         services = services_of(request)
         if services.place.lease_seconds is None:
             raise NotFound("this server runs its commands itself", hint="drop it")
+        if answer is _claim and request.app.state.closing.is_set():
+            raise Unavailable("this server is draining, and gives out nothing more", hint="ask another one")
         service = await services.of(named.tenant_id, named.organization_id)
         return _answer(await answer(service.desk, request.path_params.get("command_id", 0), body))
 

@@ -387,11 +387,11 @@ def _unsealed(patch: pytest.MonkeyPatch) -> None:
 def _ended_too_soon(patch: pytest.MonkeyPatch) -> None:
     """Whoever waits is told the end as soon as anything is told."""
 
-    async def wait(self: running.Runner, execution_id: int) -> Finished:
+    async def wait(self: running.Runner, execution_id: int, look_seconds: float = 30.0) -> Finished:
         told = self._ended.setdefault(execution_id, asyncio.get_running_loop().create_future())
         execution = await self.driver.latest(execution_id)
         if execution.control.ended is None:
-            await asyncio.wait([told], timeout=running._LOOK_SECONDS)
+            await asyncio.wait([told], timeout=look_seconds)
             execution = await self.driver.latest(execution_id)
         return await finished(execution, self.driver.keeper)
 

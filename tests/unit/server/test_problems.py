@@ -100,6 +100,12 @@ async def test_health_answers_in_both_places(api: Api) -> None:
         assert (response.status_code, response.json()["status"]) == (200, "ok")
 
 
+async def test_health_of_a_server_that_drains(api: Api) -> None:
+    api.app.state.closing.set()
+    response = await api.client.get("/api/health")
+    assert (response.status_code, "draining" in response.json()["detail"]) == (503, True)
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -173,7 +173,6 @@ async def execute(
     from noetl.cli.faults import fault_of
     from noetl.cli.progress import Progress
     from noetl.cli.warned import warnings_shown
-    from noetl.runtime.embedded.hold import name_of
     from noetl.runtime.embedded.runner import open_runner
     from noetl.runtime.logs import kept_logs
     from noetl.runtime.notices import all_of
@@ -195,7 +194,7 @@ async def execute(
     ):
         execution_id = await begin(runner)
         await _recall(progress, embedded, settings, execution_id)
-        async with alone(embedded, home, name_of(settings.tenant.id, execution_id)), progress.shown():
+        async with alone(embedded, settings, home, str(execution_id)), progress.shown():
             _cancel_on_interrupt(runner, execution_id)
             await runner.resume(execution_id)
             try:
@@ -231,11 +230,16 @@ async def _recall(progress: Progress, embedded: Embedded, settings: Settings, ex
         position, seen = page[-1].position, seen + len(page)
 
 
-def alone(embedded: Embedded, home: Path, name: str) -> contextlib.AbstractAsyncContextManager[None]:
+def alone(
+    embedded: Embedded, settings: Settings, home: Path, name: str
+) -> contextlib.AbstractAsyncContextManager[None]:
     """Keep other processes from working on the same thing at the same time."""
-    from noetl.runtime.embedded.hold import hold
+    from noetl.runtime.embedded.alone import alone_with
+    from noetl.runtime.origin import origin_of
 
-    return hold(home / "running", name, embedded.clock, lambda: note("another process is running this; waiting for it"))
+    return alone_with(
+        embedded, origin_of(settings), home, name, lambda: note("another process is running this; waiting for it")
+    )
 
 
 def only_one_with(
@@ -245,7 +249,7 @@ def only_one_with(
     if key is None:
         return contextlib.nullcontext()
     name = hashlib.sha256(f"{settings.tenant.id}\0{key}".encode()).hexdigest()
-    return alone(embedded, home, f"key-{name}")
+    return alone(embedded, settings, home, f"key-{name}")
 
 
 def _cancel_on_interrupt(runner: Runner, execution_id: int) -> None:

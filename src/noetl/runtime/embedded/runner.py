@@ -10,28 +10,31 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
 from noetl.engine.outcome import failure
 from noetl.engine.pipeline import RunTask
 from noetl.errors import NoetlError
 from noetl.kernel.event import Envelope
-from noetl.kernel.ids import MAX_NODE, Snowflake
+from noetl.kernel.ids import MAX_NODE, Snowflake, unix_ms
 from noetl.kernel.streams import execution_of
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.observe import metrics
 from noetl.ports.leases import Leases
-from noetl.runtime.calls import Calls, Finished, find_document, finished
+from noetl.runtime.calls import LOOK_SECONDS, Calls, Finished, find_document, finished
 from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import COMMANDS, ControlPlane
 from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
 from noetl.runtime.execution import Execution
 from noetl.runtime.notices import Listener
 from noetl.runtime.pool import Pool
+from noetl.runtime.process import process_name
 from noetl.runtime.reaper import Reaper
 from noetl.runtime.remote.roster import Roster
 from noetl.runtime.remote.routing import Routes
-from noetl.runtime.remote.terms import Afar, is_kept
+from noetl.runtime.remote.terms import Afar, is_kept, terms_of
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
@@ -46,8 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Finished", "Runner", "cancel_tree", "driver_of", "find_document", "inspect", "open_runner"]
 
 _WORKER = "local"
-_LOOK_SECONDS = 30.0
-"""How long an end that another process has written may stay unseen by those who wait for it here."""
+_GONE = "a local run that is gone"
 
 
 class Runner:
@@ -69,8 +71,9 @@ class Runner:
         on_notice: Listener | None = None,
         afar: Afar | None = None,
     ) -> None:
-        """`afar` says how workers of other processes have its commands; without it they are run here."""
-        self._afar = afar
+        """`afar` says how commands are leased where other processes share them; without it nobody does."""
+        terms = afar or Afar(prefix=COMMANDS, owner=_WORKER)
+        self._terms = terms
         self._embedded = embedded
         self._origin = origin
         self._ids = Snowflake(secrets.randbelow(MAX_NODE + 1))
@@ -108,18 +111,18 @@ class Runner:
             tooling.registry, embedded.clock, self._calls.prepare, directory, scratch, tooling.vault, tooling.env,
             on_notice, _effects_of(embedded), self._calls.run,
         )  # fmt: skip
-        terms = afar or Afar(prefix=COMMANDS, owner=_WORKER)
         self.control = ControlPlane(
             self.driver, leases, origin, alone=alone, prefix=terms.prefix, seconds=terms.lease_seconds
         )
+        kept = ControlPlane(self.driver, leases, origin, alone=alone, prefix=terms.prefix, seconds=terms.own_seconds)
         self.pool = Pool(
-            self.control, self._worker, self.telemetry, embedded.clock, terms.owner,
+            kept, self._worker, self.telemetry, embedded.clock, terms.owner,
             on_done=self.done, on_fault=self._fail, stages=lambda: self.stages,
             beat_seconds=terms.beat_seconds,
         )  # fmt: skip
         self._reaper = Reaper(
             self.driver, leases, self.telemetry, embedded.clock, self._fail,
-            prefix=terms.prefix, seconds=terms.reap_seconds, reaps=afar is None,
+            prefix=terms.prefix if afar is None else None, seconds=terms.reap_seconds,
         )  # fmt: skip
 
     @functools.cached_property
@@ -153,10 +156,15 @@ class Runner:
         execution = await self.driver.latest(execution_id)
         if execution.control.ended is not None:
             self._say_ended(execution_id)  # by another process, perhaps a moment ago
+        if execution.is_alone and self._terms.has_workers:
+            await self._hand_over(execution)
         self._recover(execution)
 
-    async def wait(self, execution_id: int) -> Finished:
-        """How it ended, once it has. Raises what has kept this runner from going on."""
+    async def wait(self, execution_id: int, look_seconds: float = LOOK_SECONDS) -> Finished:
+        """How it ended, once it has. Raises what has kept this runner from going on.
+
+        An end that another process has written is seen every `look_seconds`.
+        """
         while True:
             execution = await self.driver.latest(execution_id)
             if execution.control.ended is not None:
@@ -168,7 +176,7 @@ class Runner:
             if execution_id not in self._ended:
                 self._ended[execution_id] = asyncio.get_running_loop().create_future()
             ended = self._ended[execution_id]
-            await asyncio.wait([ended], timeout=_LOOK_SECONDS)
+            await asyncio.wait([ended], timeout=look_seconds)
             if ended.done():
                 self._faults.pop(execution_id, None)
                 ended.result()
@@ -216,13 +224,22 @@ class Runner:
 
     def _recover(self, execution: Execution) -> None:
         for issued in pending_of(execution):
-            self._enqueue(issued)
+            if not self._terms.has_workers or is_kept(execution, issued.command_id, issued.step, issued.kind):
+                self.pool.enqueue(issued)
         for command_id in suspended_of(execution):
             self._calls.begin(execution.control.execution_id, command_id, self._fail)
 
+    async def _hand_over(self, execution: Execution) -> None:
+        """Have workers run what a process that is gone was going to run itself: nobody has told them so far."""
+        for issued in pending_of(execution):
+            if not is_kept(execution, issued.command_id, issued.step, issued.kind) and not await self.control.is_held(
+                issued
+            ):
+                await self.driver.abandon(issued.execution_id, issued.command_id, _GONE)
+
     def _enqueue(self, issued: Issued) -> None:
         """What is run here. What workers elsewhere run, the outbox tells them."""
-        if self._afar is None or self.keeps(issued):
+        if not self._terms.has_workers or self.keeps(issued):
             self.pool.enqueue(issued)
 
     def keeps(self, issued: Issued) -> bool:
@@ -242,15 +259,19 @@ class Runner:
                 metrics.count("noetl_executions_ended_total", TERMINAL_TYPES[event_type])
                 if self.kept_stages is not None:
                     self.kept_stages.end(event.execution_id)
-                self._say_ended(event.execution_id)
+                is_awaited = self._say_ended(event.execution_id)
+                if event.parent_execution_id is not None and not is_awaited and self._terms.has_workers:
+                    self._calls.tell(event.parent_execution_id, event.execution_id, self._fail)
         self._on_events(events)
 
-    def _say_ended(self, execution_id: int) -> None:
+    def _say_ended(self, execution_id: int) -> bool:
+        """Whether somebody here has waited for it."""
         self.tooling.vault.forget(str(execution_id))
         self._faults.pop(execution_id, None)
         waited = self._ended.pop(execution_id, None)
         if waited is not None:
             waited.set_result(None)
+        return waited is not None
 
     def _fail(self, error: Exception, execution_id: int | None = None) -> None:
         """Something has kept a command from being reported; those who wait for its execution hear of it."""
@@ -268,9 +289,16 @@ class Runner:
         if execution.control.ended is not None:
             self._say_ended(execution_id)  # perhaps by somebody else, whose events we have not seen
             if execution.control.idle:
+                if self._terms.has_workers and self._may_have_beaten(execution_id):
+                    await self.telemetry.take_up(execution_id)
                 await self.telemetry.seal(execution_id, final=True)
         elif not taken:
             await self.resume(execution_id)
+
+    def _may_have_beaten(self, execution_id: int) -> bool:
+        """Whether another server may have heard the heart of a command of it; most executions end before it beats."""
+        since = self._embedded.clock.now() // 1000 - unix_ms(execution_id)
+        return since >= self._terms.beat_seconds * 1000
 
     def _new_id(self) -> int:
         return self._ids.next(self._embedded.clock.now() // 1000)
@@ -303,7 +331,15 @@ async def open_runner(
     on_notice: Listener | None = None,
     afar: Afar | None = None,
 ) -> AsyncIterator[Runner]:
-    """A runner with its workers at work; what is left over at the end is stopped."""
+    """A runner with its workers at work; what is left over at the end is stopped.
+
+    Where the ledger is one that other processes share, so are the leases of its commands, whoever opens it.
+    """
+    if leases is None and embedded.home is not None and embedded.home.elsewhere:
+        leases = embedded.leases
+        owner = f"{process_name('run')}/{secrets.token_hex(4)}"
+        afar = afar or terms_of(origin.tenant_id, origin.organization_id, owner, has_workers=False)
+        origin = msgspec.structs.replace(origin, is_alone=True)
     tooling = tooling_of(embedded, origin, directory=directory, scratch=scratch, registry=registry)
     runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice, afar)
     server = asyncio.create_task(runner.serve(slots))

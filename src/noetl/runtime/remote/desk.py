@@ -17,7 +17,9 @@ from noetl.runtime.calls import Found, find_document
 from noetl.runtime.control import Held
 from noetl.runtime.driver import Issued, Origin
 from noetl.runtime.embedded.runner import Runner
+from noetl.runtime.execution import Execution
 from noetl.runtime.pool import outcome_of
+from noetl.runtime.remote.alone import is_alive
 from noetl.runtime.remote.giving import Documents, given
 from noetl.runtime.remote.stage_desk import StageDesk
 from noetl.runtime.remote.terms import is_kept
@@ -57,8 +59,12 @@ class Desk:
 
     async def claim(self, command_id: int, asked: ClaimRequest) -> bytes:
         """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
-        if await self._is_kept(command_id, asked.execution_id):
+        execution = await self._execution(command_id, asked.execution_id)
+        command = execution.control.commands.get(command_id)
+        if command is not None and is_kept(execution, command_id, command.step, command.kind):
             raise NotFound(f"command {command_id} is for the server itself", hint="drop it")
+        if await self.is_left_alone(execution):
+            raise NotFound(f"command {command_id} is for the local run that has issued it", hint="drop it")
         issued = _issued(command_id, asked)
         claim = await self._runner.control.claim(issued, asked.worker_id)
         if claim is None:
@@ -135,13 +141,19 @@ class Desk:
             self._addresses = addresses_of(self._embedded, self._origin)
         return self._addresses
 
-    async def _is_kept(self, command_id: int, execution_id: int) -> bool:
-        """To be known before its lease is taken, which would be in the way of whoever keeps it."""
+    async def is_left_alone(self, execution: Execution) -> bool:
+        """Whether a local run works on an execution, and lives: servers and workers keep off then."""
+        if not execution.is_alone:
+            return False
+        embedded, root = self._embedded, execution.control.root_execution_id or execution.control.execution_id
+        return await is_alive(embedded.leases, self._origin, root, embedded.clock.now())
+
+    async def _execution(self, command_id: int, execution_id: int) -> Execution:
+        """What is to be known before a lease is taken, which would be in the way of whoever keeps the command."""
         execution = await self._runner.driver.execution(execution_id)
         if command_id not in execution.control.commands:
             execution = await self._runner.driver.latest(execution_id)
-        command = execution.control.commands.get(command_id)
-        return command is not None and is_kept(execution, command_id, command.step, command.kind)
+        return execution
 
     async def _check(self, command_id: int, asked: Asked) -> None:
         await self._runner.control.check(self._held(command_id, asked))

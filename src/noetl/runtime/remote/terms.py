@@ -13,16 +13,22 @@ from noetl.runtime.worker import with_workbook
 
 __all__ = ["Afar", "is_kept", "needs_spark_pool", "prefix_of", "terms_of"]
 
+_OWN_SECONDS = 10.0
+
 
 class Afar(msgspec.Struct, frozen=True, kw_only=True):
-    """The leases of one organisation's commands."""
+    """The leases of one organisation's commands, where processes share them."""
 
     prefix: str
     owner: str
     """Who this process is in leases of its own."""
     lease_seconds: float = LEASE_SECONDS
+    own_seconds: float = LEASE_SECONDS
+    """How long a command stays with this process when it is not heard of."""
     beat_seconds: float = BEAT_SECONDS
     reap_seconds: float = REAP_SECONDS
+    has_workers: bool = False
+    """Whether workers elsewhere run commands; else this process runs those of the executions that it drives."""
 
 
 def is_kept(execution: Execution, command_id: int, step: str, kind: str) -> bool:
@@ -43,12 +49,26 @@ def prefix_of(tenant_id: str, organization_id: str) -> str:
     return f"{COMMANDS}{tenant_id}/{organization_id}/"
 
 
-def terms_of(tenant_id: str, organization_id: str, owner: str, lease_seconds: float) -> Afar:
-    """The terms for an organisation. Its leases have names of their own: a reaper looks after its own driver's only."""
+def terms_of(
+    tenant_id: str,
+    organization_id: str,
+    owner: str,
+    lease_seconds: float = LEASE_SECONDS,
+    *,
+    has_workers: bool = True,
+) -> Afar:
+    """The terms for an organisation. Its leases have names of their own, so that whoever reaps knows whose they are.
+
+    What servers and local runs keep themselves they keep for a shorter time: they are near the database, and others are
+    to go on soon after one was killed.
+    """
+    own = min(lease_seconds, _OWN_SECONDS)
     return Afar(
         prefix=prefix_of(tenant_id, organization_id),
         owner=owner,
         lease_seconds=lease_seconds,
-        beat_seconds=min(BEAT_SECONDS, lease_seconds / 4),
-        reap_seconds=min(REAP_SECONDS, lease_seconds / 4),
+        own_seconds=own,
+        beat_seconds=min(BEAT_SECONDS, own / 4),
+        reap_seconds=min(REAP_SECONDS, own / 4),
+        has_workers=has_workers,
     )

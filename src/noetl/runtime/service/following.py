@@ -16,7 +16,7 @@ from noetl.ports.ledger import Ledger, Stream
 __all__ = ["Change", "Watch", "changes", "follow"]
 
 _PAGE = 200
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.5
 _FARTHEST_BACK = 10_000
 _CHANGES = {"playbook.initialized": "RUNNING", **TERMINAL_TYPES}
 
@@ -65,7 +65,7 @@ async def follow(
 ) -> AsyncIterator[Envelope]:
     """The events of an execution's own stream after a version, up to its terminal event.
 
-    This process's own writes wake it; because another process may write as well, it also looks once a second.
+    This process's own writes wake it; because another process may write as well, it also looks twice a second.
     """
     with watch.on(execution_id) as moved:
         while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 from noetl.errors import Unavailable
 from noetl.runtime.embedded.hold import Held, name_of, take
 
-__all__ = ["Holdings"]
+__all__ = ["Holdings", "Unlocked"]
 
 
 class Holdings:
@@ -57,3 +57,21 @@ class Holdings:
         """Let go of everything, ended or not, for the next process."""
         while self._held:
             self._held.popitem()[1].release()
+
+
+class Unlocked(Holdings):
+    """Executions in a log that several servers share: nobody has one to itself.
+
+    Any of them may drive any execution, because versions and leases decide. So nothing is held, and an execution
+    costs no memory here while it waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(Path(), "", 0)
+
+    def check_room(self) -> None:
+        """There is always room."""
+
+    def take(self, execution_id: int) -> bool:
+        """Nobody is in the way."""
+        return True

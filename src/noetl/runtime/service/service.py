@@ -18,6 +18,7 @@ from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.observe import traces
 from noetl.observe.logs import filtered
 from noetl.ports.catalog import CatalogEntry
+from noetl.runtime.control import LEASE_SECONDS
 from noetl.runtime.driver import Execution, Origin, Request
 from noetl.runtime.embedded.runner import Runner, cancel_tree, find_document, open_runner
 from noetl.runtime.logs import kept_logs
@@ -27,7 +28,7 @@ from noetl.runtime.remote.terms import Afar, terms_of
 from noetl.runtime.service.analysis import analyze
 from noetl.runtime.service.following import Watch
 from noetl.runtime.service.freshness import Freshness, Together
-from noetl.runtime.service.holding import Holdings
+from noetl.runtime.service.holding import Holdings, Unlocked
 from noetl.runtime.service.reading import Reading
 from noetl.runtime.service.results import Results
 from noetl.runtime.service.retrying import plan_retry
@@ -71,6 +72,8 @@ class Workplace(msgspec.Struct, frozen=True, kw_only=True):
     most_running: int = 10_000
     lease_seconds: float | None = None
     """How long a command stays with a worker of another process; None where commands are run here."""
+    is_shared: bool = False
+    """Whether other servers may drive the same executions."""
     registry: Callable[[], Registry] | None = None
 
 
@@ -82,7 +85,7 @@ class Service:
     """
 
     def __init__(
-        self, embedded: Embedded, origin: Origin, runner: Runner, reading: Reading, holdings: Holdings
+        self, embedded: Embedded, origin: Origin, runner: Runner, reading: Reading, holdings: Holdings, *, shared: bool
     ) -> None:
         self.reading = reading
         self.results = Results(reading, embedded, origin)
@@ -90,6 +93,7 @@ class Service:
         self._origin = origin
         self._runner = runner
         self._holdings = holdings
+        self._is_shared = shared
         self.desk = Desk(embedded, origin, runner)
         """Where workers of other processes get commands."""
         self._closing = False
@@ -153,7 +157,8 @@ class Service:
     async def _started(self, request: Request) -> ExecuteAnswer:
         execution_id = await self._runner.start(request)
         execution = await self._runner.driver.execution(execution_id)
-        if execution.control.ended is None and execution_id not in self._holdings:
+        is_new = execution_id in self._holdings or (self._is_shared and request.key is None)
+        if execution.control.ended is None and not is_new:
             await self.take_up(execution_id)  # the same key started it before, perhaps in a process that is gone
         return ExecuteAnswer(
             execution_id=str(execution_id),
@@ -167,7 +172,7 @@ class Service:
             return False
         try:
             execution = await self._runner.driver.latest(execution_id)
-            if execution.control.ended is None:
+            if execution.control.ended is None and not await self.desk.is_left_alone(execution):
                 await self._runner.resume(execution_id)
                 return True
         except BaseException:
@@ -347,7 +352,7 @@ async def open_service(
     embedded: Embedded, origin: Origin, place: Workplace, freshness: Freshness
 ) -> AsyncIterator[Service]:
     """A service with its workers at work. What it has not finished at the end is left to whoever comes next."""
-    holdings = Holdings(place.home / "running", origin.tenant_id, place.most_running)
+    holdings = Unlocked() if place.is_shared else Holdings(place.home / "running", origin.tenant_id, place.most_running)
     terms = _terms(origin, place)
     watch = Watch()
 
@@ -381,7 +386,7 @@ async def open_service(
         ):
             reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch, runner.routes)
             with filtered(runner.tooling.vault.guard):
-                service = Service(embedded, origin, runner, reading, holdings)
+                service = Service(embedded, origin, runner, reading, holdings, shared=place.is_shared)
                 try:
                     yield service
                 finally:
@@ -391,9 +396,15 @@ async def open_service(
 
 
 def _terms(origin: Origin, place: Workplace) -> Afar | None:
-    if place.lease_seconds is None:
+    if place.lease_seconds is None and not place.is_shared:
         return None
-    return terms_of(origin.tenant_id, origin.organization_id, process_name("server"), place.lease_seconds)
+    return terms_of(
+        origin.tenant_id,
+        origin.organization_id,
+        process_name("server"),
+        place.lease_seconds or LEASE_SECONDS,
+        has_workers=place.lease_seconds is not None,
+    )
 
 
 def _hold(holdings: Holdings, execution_id: int) -> None:

@@ -14,9 +14,12 @@ from noetl.kernel.streams import execution_of
 from noetl.replay.shares import projected_to
 from noetl.runtime.levels import Owned
 from noetl.runtime.origin import origin_of
+from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
+from noetl.runtime.remote.alone import Left
 from noetl.runtime.service.freshness import Freshness
 from noetl.runtime.service.service import Service, Workplace, open_service
+from noetl.runtime.service.succession import Succession
 from noetl.runtime.stages.door import Door
 from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
@@ -41,7 +44,6 @@ class Services:
         self._opening = asyncio.Lock()
         self._opened = contextlib.AsyncExitStack()
         self._closing = False
-        self._left: Unavailable | None = None
         """What has kept an execution from being taken up, for now."""
 
     async def of(self, tenant_id: str, organization_id: str) -> Service:
@@ -95,11 +97,21 @@ class Services:
     async def take_up(self) -> int:
         """Go on with everything that a process before this one has left running; how many executions that were.
 
-        What another process is working on stays its own. Raises Unavailable if something that passes has kept one from
-        being taken up, after all others: asked again, it goes on with those that are left.
+        What another process is working on stays its own. Raises Unavailable where not all could be taken up.
         """
         await self._freshness.now()
-        taken, self._left = 0, None
+        taken, trouble = 0, None
+        async for tenant_id, organization_id, execution_id in self._running():
+            try:
+                taken += await self._take_up(tenant_id, organization_id, execution_id)
+            except Unavailable as error:  # it must not keep the others from it
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        return taken
+
+    async def _running(self) -> AsyncIterator[tuple[str, str, int]]:
+        """Every execution that has not ended, oldest first: its tenant, its organisation and its id."""
         for status in ("RUNNING", "PENDING"):
             cursor: str | None = None
             while True:
@@ -107,27 +119,30 @@ class Services:
                     "execution", where={"status": status}, cursor=cursor, limit=_PAGE, newest_first=False
                 )
                 for item in page.rows:
-                    row = msgspec.json.decode(item.row)
-                    taken += await self._take_up(item.root.tenant_id, row, execution_of(item.root.stream_id))
+                    row, execution_id = msgspec.json.decode(item.row), execution_of(item.root.stream_id)
+                    if execution_id is not None and "path" in row:
+                        yield item.root.tenant_id, row.get("organization_id", "default"), execution_id
                 cursor = page.next_cursor
                 if cursor is None:
                     break
-        if self._left is not None:
-            raise self._left
-        return taken
 
-    async def _take_up(self, tenant_id: str, row: dict[str, str], execution_id: int | None) -> bool:
+    async def _take_up(self, tenant_id: str, organization_id: str, execution_id: int) -> bool:
         """One that cannot be taken up must not keep the others from it."""
-        if execution_id is None or "path" not in row:
-            return False
         try:
-            service = await self.of(tenant_id, row.get("organization_id", "default"))
+            service = await self.of(tenant_id, organization_id)
             return await service.take_up(execution_id)
+        except Unavailable:
+            raise  # somebody tries again
         except NoetlError as error:
             _log.warning("execution %s cannot be taken up: %s", execution_id, error)
-            if isinstance(error, Unavailable):
-                self._left = error
             return False
+
+    async def adopt(self, left: Left) -> bool:
+        """Go on with an execution that a local run has left; False if it has ended, or cannot be taken up.
+
+        Raises Unavailable.
+        """
+        return await self._take_up(left.tenant_id, left.organization_id, left.execution_id)
 
     async def drain(self, seconds: float) -> None:
         """Accept nothing more, and let what is at work finish, but no longer than this."""
@@ -159,6 +174,12 @@ async def open_services(embedded: Embedded, settings: Settings, place: Workplace
     freshness = Freshness(embedded.projector, embedded.clock)
     services = Services(embedded, settings, place, freshness)
     beside = [asyncio.create_task(freshness.follow()), asyncio.create_task(services.tidy())]
+    succession = None
+    if place.is_shared:
+        succession = Succession(
+            embedded.leases, embedded.clock, process_name("server"), take_up=services.take_up, adopt=services.adopt
+        )
+        beside.append(asyncio.create_task(succession.serve()))
     try:
         yield services
     finally:
@@ -166,3 +187,6 @@ async def open_services(embedded: Embedded, settings: Settings, place: Workplace
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
         await services.close()
+        if succession is not None:
+            with contextlib.suppress(NoetlError):  # then they miss this server after a while
+                await succession.leave()

@@ -143,5 +143,6 @@ class Leader:
             _log.warning("%s leads no more by %s%s", self._owner, _PREFIX, self._what)
             return False
         if (error := working.exception()) is not None:
-            _log.warning("what is done by %s%s has failed: %s", _PREFIX, self._what, error, exc_info=error)
+            said = None if isinstance(error, NoetlError) else error  # a fault of ours is shown with its place
+            _log.warning("what is done by %s%s is begun again: %s", _PREFIX, self._what, error, exc_info=said)
         return error is None

@@ -78,6 +78,10 @@ class Client:
         """The answer to a request. Only one that is `repeatable` is sent again when it got no answer."""
         return await self._call("POST", path, body=body, headers=headers, tries=_TRIES if repeatable else 1)
 
+    async def delete(self, route: str) -> Any:
+        """The answer to a request that something be no more. Done twice, the second says that it is not there."""
+        return await self._call("DELETE", route, tries=1)
+
     async def stream(self, path: str, last_id: str = "") -> AsyncGenerator[Message]:
         """Messages after `last_id`, until the server or the network ends the stream."""
         assert self._session is not None

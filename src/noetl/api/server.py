@@ -66,6 +66,21 @@ class Server:
                 hint=f"install noetl {version.rpartition('.')[0]} here, or upgrade the server",
             )
 
+    async def get(self, route: str, /, **params: Any) -> Any:
+        """What a route answers, as it is."""
+        async with self._client() as client:
+            return await client.get(route, **params)
+
+    async def post(self, route: str, body: Any = None) -> Any:
+        """What a route answers to a request, as it is."""
+        async with self._client() as client:
+            return await client.post(route, body)
+
+    async def delete(self, route: str) -> Any:
+        """What a route answers when something is to be no more."""
+        async with self._client() as client:
+            return await client.delete(route)
+
     # --- Running ------------------------------------------------------------------------------------------
 
     async def start(self, job: Job) -> Summary:

@@ -31,6 +31,7 @@ _COMMANDS = {
     "status": ("status", "Show what has become of an execution."),
     "result": ("result", "Show the result of an execution or of a step."),
     "cancel": ("cancel", "End an execution from outside."),
+    "schedule": ("schedule", "Have playbooks run by the clock."),
     "register": ("register", "Put playbooks into the catalog."),
     "catalog": ("catalog", "Look at what was registered."),
     "validate": ("validate", "Check playbooks and subscriptions, and say what to fix."),

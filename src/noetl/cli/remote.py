@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from noetl.kernel.event import Envelope
 
 __all__ = [
-    "Target", "cancel_on", "context_option", "events_on", "list_on", "register_on", "result_on", "run_on", "status_on",
+    "Target", "ask", "cancel_on", "context_option", "events_on", "list_on", "register_on", "result_on", "run_on",
+    "status_on",
     "target_of", "target_of_run",
 ]  # fmt: skip
 
@@ -83,7 +84,7 @@ def target_of_run(runtime: str, context: str | None, home: Path | None, *, is_fi
 
 def run_on(target: Target, job: Job, *, wait: bool, verbose: bool, as_json: bool) -> int:
     """Have a server run something; with `wait` follow it, and give its exit code."""
-    return _ask(target, lambda server: _run(server, target.name, job, wait, verbose, as_json))
+    return ask(target, lambda server: _run(server, target.name, job, wait, verbose, as_json))
 
 
 def register_on(target: Target, text: str, show: Callable[[list[dict[str, Any]]], int]) -> int:
@@ -92,7 +93,7 @@ def register_on(target: Target, text: str, show: Callable[[list[dict[str, Any]]]
     async def work(server: Server) -> int:
         return show(await server.register_text(text))
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 def status_on(target: Target, execution: str, as_json: bool) -> int:
@@ -103,7 +104,7 @@ def status_on(target: Target, execution: str, as_json: bool) -> int:
         _print_fields(summary.document(), as_json)
         return FAILED if summary.status in ("FAILED", "CANCELLED") else OK
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 def result_on(target: Target, execution: str, step: str | None, look: Look) -> int:
@@ -114,7 +115,7 @@ def result_on(target: Target, execution: str, step: str | None, look: Look) -> i
         show({"execution_id": execution, **document}, step or document.get("step", ""), look)
         return OK
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 def cancel_on(target: Target, execution: str, reason: str, cascade: bool, as_json: bool) -> int:
@@ -128,7 +129,7 @@ def cancel_on(target: Target, execution: str, reason: str, cascade: bool, as_jso
             click.echo(f"{execution}: {said['status'].replace('_', ' ')}")
         return OK
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 def list_on(target: Target, status: str | None, path: str | None, limit: int, cursor: str | None, as_json: bool) -> int:
@@ -151,7 +152,7 @@ def list_on(target: Target, status: str | None, path: str | None, limit: int, cu
             note(f"More: noetl list --context {target.name} --cursor {following}")
         return OK
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 def events_on(
@@ -181,13 +182,13 @@ def events_on(
             note(f"More: noetl events {execution} --context {target.name} --cursor {following}")
         return OK
 
-    return _ask(target, work)
+    return ask(target, work)
 
 
 # --- How it is asked --------------------------------------------------------------------------------------
 
 
-def _ask(target: Target, work: Callable[[Server], Coroutine[Any, Any, int]]) -> int:
+def ask(target: Target, work: Callable[[Server], Coroutine[Any, Any, int]]) -> int:
     """Ask a server; whatever goes wrong names the context, and how to change it."""
     from noetl.api.client import address_of
     from noetl.api.server import Server

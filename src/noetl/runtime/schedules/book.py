@@ -170,7 +170,11 @@ class ScheduleBook:
                 f"the payload of a schedule has at most {_MOST_PAYLOAD >> 10} KiB",
                 hint="put what is always the same into the playbook's workload, or pass where it is to be found",
             )
-        entry = await find_document(self._embedded.catalog, tenant_id, plan.playbook, plan.version)
+        try:
+            entry = await find_document(self._embedded.catalog, tenant_id, plan.playbook, plan.version)
+        except NotFound as error:
+            hint = error.hint or "noetl register FILE puts a playbook there, noetl catalog list shows what there is"
+            raise NotFound(error.message, hint=hint) from None
         if entry.kind != "Playbook":
             raise InvalidInput(f"'{plan.playbook}' is a {entry.kind}, not a playbook", hint="name a playbook")
 

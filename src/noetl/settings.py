@@ -215,6 +215,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """How long what is running may go on after the server was asked to stop."""
     start: Seconds = Seconds(30.0)
     """How long a start in the background may take before it counts as failed."""
+    retention: Seconds | None = None
+    """How long what tasks have printed is kept after their last line; without it, for ever."""
 
 
 class Nats(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,7 @@ class TestLayers:
             "server.stages": "auto",
             "server.drain": "30s",
             "server.start": "30s",
+            "server.retention": "",
             "nats.url": "",
             "nats.credentials": "",
             "nats.streams": "1",

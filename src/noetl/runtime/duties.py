@@ -18,6 +18,7 @@ from noetl.runtime.control import COMMANDS
 from noetl.runtime.leader import LEADER_SECONDS, Leader, Term
 from noetl.runtime.process import process_name
 from noetl.runtime.remote.terms import terms_of
+from noetl.runtime.retention import keep_forgetting
 from noetl.runtime.service import Services
 
 __all__ = ["Reaping", "serve_duties"]
@@ -28,7 +29,10 @@ _log = logging.getLogger("noetl.duties")
 
 
 async def serve_duties(services: Services) -> None:
-    """Contend for every duty, and do those that this process leads, until cancelled; then others may at once."""
+    """Contend for every duty, and do those that this process leads, until cancelled; then others may at once.
+
+    What is in its own home each server looks after itself.
+    """
     settings, clock = services.settings, MonotonicClock()
     shared = settings.ledger.url is not None
     leases: Leases = services.embedded.leases if shared else MemoryLeases(clock)
@@ -46,6 +50,8 @@ async def serve_duties(services: Services) -> None:
     async with asyncio.TaskGroup() as group:
         for what, work in duties.items():
             group.create_task(Leader(leases, clock, what, owner, seconds=seconds).lead(work))
+        if settings.server.retention is not None:
+            group.create_task(keep_forgetting(services.place.home, settings.server.retention, services.embedded.clock))
 
 
 class Reaping:

@@ -21,6 +21,9 @@ compile() {
 compile runtime pyproject.toml "$@"
 # The runtime lock binds the development one, so that what is tested is what is shipped.
 compile dev pyproject.toml --all-extras --group dev --group docs --constraints requirements/runtime.lock "$@"
+# What the images of deploy/Dockerfile hold.
+compile container pyproject.toml --extra nats --constraints requirements/runtime.lock "$@"
+compile container-spark pyproject.toml --extra nats --extra spark --constraints requirements/runtime.lock "$@"
 compile setup --group setup "$@"
 
 if grep -nE '://|^--|@ file' requirements/*.lock; then

@@ -58,6 +58,7 @@ _COMMANDS = {
     "projector": ("projector", "Project what was published into rows, or all rows anew."),
     "up": ("up", "Start the whole stack on this machine."),
     "down": ("down", "Stop the stack of this machine."),
+    "deploy": ("deploy", "Write the files by which an installation runs in containers."),
     "spark": ("spark", "Keep a Spark session warm between runs."),
     "context": ("context", "Name the servers you work with, and choose one."),
     "doctor": ("doctor", "Check that everything a run may need is here."),

@@ -26,13 +26,13 @@ def find_nats() -> Path:
     return Path(found)
 
 
-def configuration(store: Path, *, port: int, monitor: int, user: str, password: str) -> str:
-    """The text of its file: for one user, on the loopback address, and each message on disk before it is acknowledged.
+def configuration(store: Path | str, *, port: int, monitor: int, user: str, password: str, host: str = LOOPBACK) -> str:
+    """The text of its file: for one user, and each message on disk before it is acknowledged.
 
     `sync_interval` is two minutes by default: what was acknowledged meanwhile is lost when the machine fails.
     """
     return (
-        f'listen: "{LOOPBACK}:{port}"\n'
+        f'listen: "{host}:{port}"\n'
         f'http: "{LOOPBACK}:{monitor}"\n'
         f"authorization {{ user: {json.dumps(user)}, password: {json.dumps(password)} }}\n"
         f"jetstream {{ store_dir: {json.dumps(str(store))}, sync_interval: always }}\n"

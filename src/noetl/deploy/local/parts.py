@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from noetl.deploy import roles
 from noetl.deploy.local import nats, postgres
 from noetl.deploy.local.place import Place, write_private
 from noetl.deploy.local.ports import LOOPBACK
@@ -140,20 +141,20 @@ def noetl_parts(stack: Stack, settings: Settings) -> list[Part]:
             command=[sys.executable, "-m", "noetl", *arguments, *probe, "--home", stack.home],
             environment=environment,
             directory=stack.directory,
-            health=f"http://{LOOPBACK}:{ports[name]}{'/health' if probe else '/api/health'}",
+            health=f"http://{LOOPBACK}:{ports[name]}{roles.WORKER.probe if probe else roles.SERVER.probe}",
             after_server=after_server,
         )
 
-    serving = ("--host", LOOPBACK, "--port", str(ports["server"]), "--auth", "token", "--workers", "0")
-    found = [part("server", "server", "start", "--background", *serving, environment=with_database)]
-    found.append(part("outbox", "outbox", "--commands", environment=with_database))
+    listening = ("--background", "--host", LOOPBACK, "--port", str(ports["server"]))
+    found = [part("server", *roles.SERVER.arguments, *listening, environment=with_database)]
+    found.append(part("outbox", *roles.OUTBOX.arguments, environment=with_database))
     for index in range(stack.plan.projectors):
         share = f"{index}/{stack.plan.projectors}"
-        found.append(part(f"projector-{index}", "projector", "--shard", share, environment=with_database))
+        found.append(part(f"projector-{index}", *roles.projecting(share), environment=with_database))
     workers = [f"worker-{index}" for index in range(stack.plan.workers)]
-    found += [part(name, "worker", environment=working, after_server=True) for name in workers]
+    found += [part(name, *roles.WORKER.arguments, environment=working, after_server=True) for name in workers]
     if stack.plan.spark:
-        found.append(part("spark", "worker", "--pool", "spark", environment=working, after_server=True))
+        found.append(part("spark", *roles.SPARK.arguments, environment=working, after_server=True))
     return found
 
 

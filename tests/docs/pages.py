@@ -6,7 +6,8 @@
   stands for anything: alone on a line for any number of lines, inside a line for the rest of a word or more.
 * Everything else (`sh`, `json`, `toml`, ...) is only shown.
 
-A page with the comment `<!-- needs: spark -->` is run where Spark is, by tests/spark.
+A page with the comment `<!-- needs: spark -->` is run where Spark is, by tests/spark; one with `<!-- needs: stack -->`
+starts a whole stack, and is run by tests/distributed.
 
 A session starts in an empty directory with `.venv` and `examples` beside it, as in a clone, and without settings.
 """
@@ -62,6 +63,11 @@ def blocks_of(text: str) -> list[Block]:
 def needs_spark(text: str) -> bool:
     """Whether the blocks of a page run only where Spark is."""
     return "\n<!-- needs: spark -->\n" in text
+
+
+def needs_stack(text: str) -> bool:
+    """Whether the blocks of a page bring a whole stack up and down."""
+    return "\n<!-- needs: stack -->\n" in text
 
 
 def run(blocks: Sequence[Block], scratch: Path, *, seconds: float = 60) -> list[tuple[int, str]]:

@@ -26,13 +26,15 @@ from noetl.kernel.vocabulary import KNOWN_TYPES, canonical_type
 from noetl.runtime.home import Home
 from noetl.runtime.wiring import open_embedded
 from noetl.settings import Settings
-from tests.docs.pages import ROOT, blocks_of, matches, needs_spark, pages, run
+from tests.docs.pages import ROOT, blocks_of, matches, needs_spark, needs_stack, pages, run
 from tests.services.emulator import NOT_AVAILABLE
 
 REFERENCE = ROOT / "docs" / "reference"
 LOGS = [ROOT / "examples" / "logs" / "orders.jsonl", *sorted((ROOT / "tests" / "golden" / "corpus").glob("*.jsonl"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in pages()}
-EXECUTABLE = [page for page, text in TEXTS.items() if blocks_of(text) and not needs_spark(text)]
+EXECUTABLE = [
+    page for page, text in TEXTS.items() if blocks_of(text) and not needs_spark(text) and not needs_stack(text)
+]
 
 
 def name_of(page: Path) -> str:

@@ -167,6 +167,11 @@ def _exists(file: str | None) -> bool:
     return file is None or Path(file).exists()
 
 
-def tell_use(stack: Stack) -> None:
-    """The next thing to do."""
+def tell_use(place: Place, standing: Standing, *, ran: bool) -> None:
+    """Where it is, and the next thing to do."""
+    stack = standing.stack
+    if stack.plan.storage_only:
+        note(f"only Postgres and NATS run: source {place.environment} to reach them; noetl up starts the others")
+        return
+    note(f"{'is up' if ran else f'up in {standing.report.seconds:.1f} s'} at {stack.url}, in {stack.home}")
     note(f"noetl run FILE runs on it now (context {stack.context}); noetl down stops it")

@@ -34,6 +34,7 @@ _MOST = 64
 @click.option("--port", type=click.IntRange(1, _MOST_PORT), metavar="N", help="Where the server listens; 8082 if free.")
 @click.option("--context", "name", default="stack", show_default=True, metavar="NAME",
               help="The context by which other commands find it.")  # fmt: skip
+@click.option("--storage-only", is_flag=True, help="Only Postgres and NATS, to restore a backup into them.")
 @click.option("--status", is_flag=True, help="Only say how it is; exits 3 if not all of it is well.")
 @click.option("--foreground", is_flag=True, help="Stay, and stop everything at an interrupt.")
 @click.option("--background", is_flag=True, hidden=True, help="Be the supervisor.")
@@ -44,6 +45,7 @@ def command(
     spark: bool | None,
     port: int | None,
     name: str,
+    storage_only: bool,
     status: bool,
     foreground: bool,
     background: bool,
@@ -68,7 +70,7 @@ def command(
     if status:
         return _say_status(standing(place), place, as_json)
     stacks.check_context(name, place)
-    asked = Asked(workers=workers, projectors=projectors, spark=spark, port=port)
+    asked = Asked(workers=workers, projectors=projectors, spark=spark, storage_only=storage_only, port=port)
     with one_at_a_time(place):
         before = standing(place)
         stack = ask_for(place, asked, Path.cwd())
@@ -84,8 +86,7 @@ def command(
         print_json(stacks.document_of(found))
     else:
         stacks.print_parts(found.report)
-        note(f"{'is up' if ran else f'up in {found.report.seconds:.1f} s'} at {found.stack.url}, in {found.stack.home}")
-        stacks.tell_use(found.stack)
+        stacks.tell_use(place, found, ran=ran)
     return OK
 
 
@@ -98,6 +99,8 @@ def _introduce(place: Place, name: str) -> Stack:
     from noetl.deploy.local.record import save_stack
 
     stack = write_notes(place)
+    if stack.plan.storage_only:
+        return stack
     former = stacks.add_context(name, place, stack)
     stack = msgspec.structs.replace(stack, context=name, former_context=former)
     save_stack(place, stack)

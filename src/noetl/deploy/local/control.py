@@ -53,12 +53,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     projectors: int | None = None
     spark: bool | None = None
+    storage_only: bool = False
     port: int | None = None
 
     def plan(self, former: Plan) -> Plan:
         """The plan that is wanted."""
         given = {"workers": self.workers, "projectors": self.projectors, "spark": self.spark}
-        return msgspec.structs.replace(former, **{name: value for name, value in given.items() if value is not None})
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(former, storage_only=self.storage_only, **chosen)
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +206,7 @@ def purge(place: Place, stack: Stack) -> None:
 def write_notes(place: Place) -> Stack:
     """Write what shells and contexts read of a stack that is up."""
     stack = load_stack(place)
-    if stack is None or stack.token is None:
+    if stack is None:
         raise NotFound(f"there is no stack in {place.home}", hint="noetl up makes one")
     programs = postgres.find_programs().copied_to(Path(stack.database_root))
     values = {"NOETL_HOME": stack.home, "NOETL_DATABASE": stack.postgres, "NOETL_NATS__URL": stack.nats}
@@ -212,7 +214,8 @@ def write_notes(place: Place) -> Stack:
     lines += [f"export {name}={shlex.quote(value)}\n" for name, value in values.items()]
     lines += [f'export PATH={shlex.quote(str(programs.directory))}:"$PATH"  # psql, pg_dump, pg_restore\n']
     write_private(place.environment, "".join(lines))
-    write_private(place.token, f"{stack.token}\n")
+    if stack.token is not None:
+        write_private(place.token, f"{stack.token}\n")
     return stack
 
 

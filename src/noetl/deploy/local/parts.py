@@ -75,11 +75,13 @@ def kind_of(name: str) -> Kind:
 
 def names_of(plan: Plan) -> list[str]:
     """The processes of a plan, in the order in which they are started."""
-    return ["postgres", "nats", "server", *probed_names(plan)]
+    return ["postgres", "nats", *([] if plan.storage_only else ["server", *probed_names(plan)])]
 
 
 def probed_names(plan: Plan) -> list[str]:
     """Those that have a port for nothing but saying how they are."""
+    if plan.storage_only:
+        return []
     names = ["outbox", *(f"projector-{index}" for index in range(plan.projectors))]
     names += [f"worker-{index}" for index in range(plan.workers)]
     return [*names, "spark"] if plan.spark else names
@@ -130,6 +132,8 @@ def _nats(place: Place, stack: Stack) -> Part:
 
 def noetl_parts(stack: Stack, settings: Settings) -> list[Part]:
     """The processes of NoETL itself. The stack has its tokens by now."""
+    if stack.plan.storage_only:
+        return []
     ports = stack.ports
     with_database = _environment(stack, {"NOETL_LEDGER__URL": stack.postgres})
     working = _environment(stack, {"NOETL_SERVER_URL": stack.url, "NOETL_TOKEN": str(stack.worker_token)})

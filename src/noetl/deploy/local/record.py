@@ -33,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 2
     projectors: int = 1
     spark: bool = False
+    storage_only: bool = False
+    """Whether only Postgres and NATS run, for somebody who restores a backup."""
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):

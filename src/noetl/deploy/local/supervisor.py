@@ -124,15 +124,13 @@ class Supervisor:
         self._await(list(self._watched))
         if self._stopping:
             return
-        stack = prepare(stack, self._settings)
-        save_stack(self._place, stack)
-        self._add(noetl_parts(stack, self._settings))
+        self._add(noetl_parts(self._prepared(stack), self._settings))
         self._plan = stack.plan
 
     def _change(self) -> None:
         """Go over to another plan: who is not in it any more, or would be started in another way, is stopped first."""
         stack = self._stack()
-        parts = {part.name: part for part in noetl_parts(stack, self._settings)}
+        parts = {part.name: part for part in noetl_parts(self._prepared(stack), self._settings)}
         ours = {name for name in self._watched if name not in ("postgres", "nats")}
         leaving = {name for name in ours if name not in parts or parts[name].digest != self._watched[name].part.digest}
         self._error = None
@@ -147,6 +145,13 @@ class Supervisor:
             self._error = error
         self._plan = stack.plan
         self._set_phase("up")
+
+    def _prepared(self, stack: Stack) -> Stack:
+        """With tables and tokens, unless nobody is there to use them."""
+        if not stack.plan.storage_only:
+            stack = prepare(stack, self._settings)
+            save_stack(self._place, stack)
+        return stack
 
     def _add(self, parts: Sequence[Part]) -> None:
         for part in parts:

@@ -86,9 +86,17 @@ def test_a_stack_that_does_not_run_is_down(place: Place, stack: Stack) -> None:
     assert (found.report.phase, found.supervisor, found.pids, found.is_well) == ("down", None, {}, False)
 
 
-def test_there_is_nothing_to_note_before_it_was_up(place: Place, stack: Stack) -> None:
+def test_there_is_nothing_to_note_of_a_stack_that_there_is_not(place: Place) -> None:
     with pytest.raises(NotFound):
         write_notes(place)
+
+
+def test_a_shell_is_told_how_to_reach_it(place: Place, stack: Stack) -> None:
+    write_notes(place)
+    text = place.environment.read_text()
+    assert f"export NOETL_DATABASE='{stack.postgres}'\n" in text
+    assert f"export NOETL_HOME={place.home}\n" in text
+    assert not place.token.exists()
 
 
 def test_a_purge_deletes_what_is_the_stacks_and_nothing_else(place: Place, stack: Stack) -> None:

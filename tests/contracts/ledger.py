@@ -361,6 +361,13 @@ class LedgerContract:
         assert positions(await ledger.read_root(other)) == [3]
         assert positions(await ledger.read_root(TENANT_STREAM)) == [5]
         assert await ledger.read_root(NOBODY) == []
+        spans = {STREAM: (1, 5), other: (0, 9), TENANT_STREAM: (0, 9), NOBODY: (0, 9)}
+        found = await ledger.read_roots(spans, limit=2)
+        assert {root: positions(items) for root, items in found.items()} == {
+            STREAM: [2, 4], other: [3], TENANT_STREAM: [5], NOBODY: [],
+        }  # fmt: skip
+        assert positions((await ledger.read_roots({STREAM: (0, 9)}, limit=3))[STREAM]) == [1, 2, 4]
+        assert await ledger.read_roots({}) == {}
 
     async def test_an_event_is_found_by_its_id_within_its_root(self, ledger: Ledger) -> None:
         (event,) = await write(ledger, frame(), stream=STAGE)

@@ -106,13 +106,13 @@ class ProjectionStoreContract:
     async def test_rows_are_picked_by_their_ids_in_each_surface(self, store: ProjectionStore) -> None:
         other = row("a", root=Stream("acme", "execution/8"))
         await store.save([row("a"), row("b"), row("c"), row("a", surface="commands"), other])
-        found = await store.pick(
-            ROOT, {"execution": ["b", "a", "z"], "commands": {"a", "b"}, "loops": ["a"], "frames": []}
-        )
+        own = {"execution": ["b", "a", "z"], "commands": {"a", "b"}, "loops": ["a"], "frames": []}
+        found = await store.pick({ROOT: own, other.root: {"execution": ["a", "b"]}, Stream("acme", "execution/9"): own})
         assert {(one.root, one.surface, one.row_id) for one in found} == {
-            (ROOT, "execution", "a"), (ROOT, "execution", "b"), (ROOT, "commands", "a"),
+            (ROOT, "execution", "a"), (ROOT, "execution", "b"), (ROOT, "commands", "a"), (other.root, "execution", "a"),
         }  # fmt: skip
-        assert await store.pick(ROOT, {}) == []
+        assert await store.pick({}) == []
+        assert await store.pick({ROOT: {"frames": []}}) == []
 
     async def test_every_checkpoint_is_known_by_its_projector(self, store: ProjectionStore) -> None:
         assert await store.checkpoints() == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,9 +12,9 @@ from noetl.kernel.fold import FOLD_VERSION
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import category_of
 from noetl.kernel.time import parse_time
-from noetl.ports.ledger import Adopted, Audited, Ledger, Stream
+from noetl.ports.ledger import Adopted, Audited, Ledger, Spans, Stream, read_each
 from noetl.ports.outbox import Outbox, OutboxRow
-from noetl.ports.projections import Page, ProjectionRow, ProjectionStore, Saved, Snapshot
+from noetl.ports.projections import Page, ProjectionRow, ProjectionStore, Saved, Snapshot, Wanted
 from noetl.replay import read_snapshot, take_snapshot
 from tests.simulation.actions import AppendFault
 from tests.simulation.stores import KEY, Crashed, Store
@@ -100,6 +100,10 @@ class FaultyLedger:
         return await self._inner.read_root(
             root, after_position=after_position, to_position=self._to(to_position), limit=min(limit, self._page)
         )
+
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """What was there at the horizon."""
+        return await read_each(self, wanted, limit)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """What was there at the horizon."""
@@ -208,12 +212,12 @@ class FaultyProjections:
             await hook()
         return await self._inner.load(root, surface=surface, ids=ids)
 
-    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
+    async def pick(self, wanted: Wanted) -> Sequence[ProjectionRow]:
         """As the store does, perhaps after somebody else was faster."""
         hook, self.before_load = self.before_load, None
         if hook is not None:
             await hook()
-        return await self._inner.pick(root, wanted)
+        return await self._inner.pick(wanted)
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
         """As the store does."""

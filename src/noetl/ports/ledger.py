@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,7 +12,10 @@ from noetl.kernel.event import Envelope, Record, Recorded
 from noetl.kernel.stamp import Batch
 from noetl.kernel.tail import Stream
 
-__all__ = ["Adopted", "Audited", "Batch", "Ledger", "Stream"]
+__all__ = ["Adopted", "Audited", "Batch", "Ledger", "Spans", "Stream", "read_each"]
+
+Spans = Mapping[Stream, tuple[int, int]]
+"""Roots, each with the position after which it is read, and the last that is of interest."""
 
 
 class Adopted(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +73,10 @@ class Ledger(Protocol):
         """Events of a root and of all streams below it, in commit order."""
         ...
 
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """The same for several roots, each within its own span: up to `limit` events of every one."""
+        ...
+
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""
         ...
@@ -122,3 +129,11 @@ class Ledger(Protocol):
     async def close(self) -> None:
         """Let go of everything; further calls are errors."""
         ...
+
+
+async def read_each(ledger: Ledger, wanted: Spans, limit: int) -> Mapping[Stream, Sequence[Recorded]]:
+    """Several roots one after the other, for a ledger that cannot do better."""
+    return {
+        root: await ledger.read_root(root, after_position=after, to_position=last, limit=limit)
+        for root, (after, last) in wanted.items()
+    }

@@ -10,7 +10,11 @@ import msgspec
 
 from noetl.kernel.tail import Stream
 
-__all__ = ["Page", "ProjectionRow", "ProjectionStore", "Saved", "Snapshot"]
+__all__ = ["Page", "ProjectionRow", "ProjectionStore", "Saved", "Snapshot", "Wanted"]
+
+
+Wanted = Mapping[Stream, Mapping[str, Collection[str]]]
+"""Which rows: of each root and each of its surfaces some ids."""
 
 
 class ProjectionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,8 +98,8 @@ class ProjectionStore(Protocol):
         """Rows of a root, of one surface or all, by surface and id. An id that has no row is left out."""
         ...
 
-    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
-        """Rows of a root by their ids in each surface, as of one moment. An id that has no row is left out."""
+    async def pick(self, wanted: Wanted) -> Sequence[ProjectionRow]:
+        """Rows of some roots by their ids, as of one moment. An id that has no row is left out."""
         ...
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:

@@ -98,7 +98,7 @@ class Projector:
 
     async def _follow(self, after: int, row: ProjectionRow) -> int:
         """Where another projector has brought a root; all its rows are saved together, and after a checkpoint."""
-        reached = await reached_by(self._projections, row.root)
+        reached = (await reached_by(self._projections, [row.root]))[row.root]
         progress = await progress_of(self._projections, PROJECTOR)
         possible = await self._ledger.position() if progress.is_shared else progress.position
         if not row.version <= reached <= possible:

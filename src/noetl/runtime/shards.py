@@ -33,7 +33,7 @@ from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
 from noetl.replay.shares import Share, parse_share, projected_to
 from noetl.runtime.projector import PROJECTOR
-from noetl.runtime.rows import Overtaken, fold_into_rows, reached_by
+from noetl.runtime.rows import Folded, Group, Overtaken, fold_groups, fold_into_rows, reached_by
 
 __all__ = ["Counts", "ShardProjector", "Share", "parse_share"]
 
@@ -41,7 +41,9 @@ _PAGE = 1000
 _TRIES = 5
 _MOST_DELAY = 30.0
 _ANSWER_SECONDS = 2.0
-_AT_ONCE = 4
+_AT_ONCE = 64
+_FIRST = 200
+"""Of that many roots at once so many events each are read; who has more is read page by page."""
 _SECOND = 1_000_000
 _log = logging.getLogger("noetl.projector")
 
@@ -266,46 +268,67 @@ class ShardProjector:
         }
 
     async def _fold_all(self, wanted: Mapping[Stream, int]) -> dict[Stream, _Found]:
-        """What becomes of each root, a few at a time: the database works while we fold. Raises Unavailable."""
-        places = asyncio.Semaphore(_AT_ONCE)
+        """What becomes of each root, many at a time: what they need is asked for together. Raises Unavailable."""
+        found: dict[Stream, _Found] = {}
+        roots = list(wanted)
+        for start in range(0, len(roots), _AT_ONCE):
+            found |= await self._fold_some({root: wanted[root] for root in roots[start : start + _AT_ONCE]})
+        return found
 
-        async def fold(root: Stream, upto: int) -> _Found:
-            async with places:
-                try:
-                    return await self._fold(root, upto)
-                except (InvalidEvent, Corruption) as error:
-                    metrics.count("noetl_projector_projection_errors_total")
-                    return error
-                except _Behind as error:
-                    return error
-
-        found = await asyncio.gather(*(fold(root, upto) for root, upto in wanted.items()))
-        return dict(zip(wanted, found, strict=True))
-
-    async def _fold(self, root: Stream, upto: int) -> list[ProjectionRow] | None:
-        """The rows that bring a root up to date, None if it is; those of one far behind are saved on the way."""
+    async def _fold_some(self, wanted: dict[Stream, int]) -> dict[Stream, _Found]:
+        found: dict[Stream, _Found] = {}
         for _ in range(_TRIES):
-            after = await reached_by(self._projections, root)
+            reached = await reached_by(self._projections, wanted)
+            found |= {root: None for root, upto in wanted.items() if reached[root] >= upto}
+            wanted = {root: upto for root, upto in wanted.items() if reached[root] < upto}
+            if not wanted:
+                return found
+            spans = {root: (reached[root], upto) for root, upto in wanted.items()}
+            pages = await self._ledger.read_roots(spans, limit=_FIRST)
+            for root in [root for root, upto in wanted.items() if not pages[root] or pages[root][-1].position < upto]:
+                found[root] = await self._fold_far(root, wanted.pop(root))
+            groups = {root: Group(pages[root], reached[root]) for root in wanted}
+            for root, folded in (await fold_groups(self._projections, self._registry, groups)).items():
+                if not isinstance(folded, Overtaken):
+                    found[root] = self._noted(root, folded)
+                    del wanted[root]
+        return found | {root: _Behind() for root in wanted}
+
+    def _noted(self, root: Stream, folded: Folded | InvalidEvent | Corruption) -> _Found:
+        if isinstance(folded, InvalidEvent | Corruption):
+            metrics.count("noetl_projector_projection_errors_total")
+            return folded
+        if folded.before // self._every != folded.after // self._every and self._replayer is not None:
+            self._due.add(root)
+        return folded.rows
+
+    async def _fold_far(self, root: Stream, upto: int) -> _Found:
+        """The last rows of a root that is far behind; those before are saved on the way, page by page."""
+        for _ in range(_TRIES):
+            after = (await reached_by(self._projections, [root]))[root]
             if after >= upto:
                 return None
             try:
-                return await self._fold_from(root, after, upto)
+                return await self._fold_pages(root, after, upto)
             except Overtaken:
                 continue
-        raise _Behind
+            except (InvalidEvent, Corruption) as error:
+                return self._noted(root, error)
+            except _Behind as behind:
+                return behind
+        return _Behind()
 
-    async def _fold_from(self, root: Stream, after: int, upto: int) -> list[ProjectionRow]:
+    async def _fold_pages(self, root: Stream, after: int, upto: int) -> _Found:
         while True:
             page = await self._ledger.read_root(root, after_position=after, to_position=upto, limit=_PAGE)
             if not page:
                 raise _Behind
-            folded = await fold_into_rows(self._projections, self._registry, root, page, after)
-            if folded.before // self._every != folded.after // self._every and self._replayer is not None:
-                self._due.add(root)
+            rows = self._noted(root, await fold_into_rows(self._projections, self._registry, root, page, after))
+            assert isinstance(rows, list)
             after = page[-1].position
             if after >= upto:
-                return folded.rows
-            await self._projections.save(folded.rows)
+                return rows
+            await self._projections.save(rows)
 
     async def _refuse(self, deliveries: Sequence[Delivery]) -> None:
         """Later again, the later the oftener they were tried."""

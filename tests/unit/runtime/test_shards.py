@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from noetl.kernel.event import Recorded
 from noetl.kernel.names import SHARD_COUNT
 from noetl.kernel.tail import Stream
 from noetl.ports.fabric import Delivery, shard_of_event
-from noetl.ports.ledger import Ledger
+from noetl.ports.ledger import Ledger, Spans
 from noetl.replay.shares import projected_to
 from noetl.replay.verify import Verifier
 from noetl.runtime.projector import PROJECTOR
@@ -46,6 +46,10 @@ class Away:
     async def read_root(self, root: Stream, **place: int) -> Sequence[Recorded]:
         self._answer()
         return await self._ledger.read_root(root, **place)
+
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        self._answer()
+        return await self._ledger.read_roots(wanted, limit=limit)
 
 
 @pytest.fixture
@@ -293,9 +297,9 @@ async def test_what_takes_long_is_not_delivered_again(shop: Shop, fabric: Memory
             return getattr(inner, name)
 
     class Slow:
-        async def read_root(self, root: Stream, **place: int) -> Sequence[Recorded]:
+        async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
             await consumer.extended.wait()
-            return await shop.ledger.read_root(root, **place)
+            return await shop.ledger.read_roots(wanted, limit=limit)
 
     inner, consumer = await fabric.consumer(WHOLE.name), Patient()
     one = ShardProjector(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from noetl.kernel.stamp import (
 )
 from noetl.kernel.streams import is_dense, root_of
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited
+from noetl.ports.ledger import Adopted, Audited, Spans, read_each
 
 __all__ = ["MemoryLedger"]
 
@@ -117,6 +117,10 @@ class MemoryLedger:
         """Events of a root and of all streams below it, in commit order."""
         self._check_open()
         return _take(self._between(self._roots.get(root, []), after_position, to_position), limit)
+
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """The same for several roots."""
+        return await read_each(self, wanted, limit)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_of
 from noetl.ports.cursors import read_cursor, write_cursor
-from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot
+from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot, Wanted
 
 __all__ = ["MemoryProjectionStore"]
 
@@ -69,9 +69,14 @@ class MemoryProjectionStore:
             found += [known[row_id] for row_id in sorted(known if ids is None else set(ids)) if row_id in known]
         return found
 
-    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
-        """Rows of a root by their ids."""
-        found = [self._rows.get((surface, root), {}).get(row_id) for surface, ids in wanted.items() for row_id in ids]
+    async def pick(self, wanted: Wanted) -> Sequence[ProjectionRow]:
+        """Rows of some roots by their ids."""
+        found = [
+            self._rows.get((surface, root), {}).get(row_id)
+            for root, surfaces in wanted.items()
+            for surface, ids in surfaces.items()
+            for row_id in ids
+        ]
         return [row for row in found if row is not None]
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:

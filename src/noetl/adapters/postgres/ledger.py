@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import psycopg
@@ -19,15 +19,27 @@ from noetl.errors import Corruption, IntegrityMismatch, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of
 from noetl.kernel.stamp import Batch, Stream, prepare
+from noetl.kernel.streams import execution_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited
+from noetl.ports.ledger import Adopted, Audited, Spans, read_each
 
 __all__ = ["PostgresLedger"]
 
 _TAIL = 64
 _LAST = (1 << 63) - 1
 _LEDGER = "SELECT position, streams, total, chain_hash, mac, key_id FROM ledger_head"
+# Index event_execution, once for each execution.
+_SPANS = f"""
+    SELECT {COLUMNS}
+    FROM unnest(%s::BIGINT[], %s::TEXT[], %s::BIGINT[], %s::BIGINT[]) AS wanted (number, tenant, first, last)
+    CROSS JOIN LATERAL (
+        SELECT {COLUMNS} FROM event_log
+        WHERE execution_id = number AND tenant_id = tenant AND position > first AND position <= last
+        ORDER BY position
+        LIMIT %s
+    ) AS event_log
+"""
 _DAMAGED = """
     SELECT checksum_failures || ' pages of the database failed their checksum'
     FROM pg_stat_database
@@ -129,6 +141,23 @@ class PostgresLedger:
             (*parameters, after_position, _or_last(to_position)),
             limit,
         )
+
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """The same for several roots: executions in one statement, of the others there are few."""
+        found: dict[Stream, Sequence[Recorded]] = {root: [] for root in wanted}
+        spans = [
+            (execution, root.tenant_id, *span)
+            for root, span in wanted.items()
+            if (execution := execution_of(root.stream_id)) is not None
+        ]
+        if spans:
+            rows = await self._fetch(_SPANS, (*(list(column) for column in zip(*spans, strict=True)), limit))
+            events: dict[tuple[str, int | None], list[Recorded]] = {}
+            for item in map(recorded, rows):
+                events.setdefault((item.event.tenant_id, item.event.execution_id), []).append(item)
+            found |= {root: events.get((root.tenant_id, execution_of(root.stream_id)), []) for root in wanted}
+        others = {root: span for root, span in wanted.items() if execution_of(root.stream_id) is None}
+        return {**found, **await read_each(self, others, limit)}
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

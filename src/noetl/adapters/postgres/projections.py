@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +15,7 @@ from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_of
 from noetl.ports.clock import Clock
 from noetl.ports.cursors import read_cursor, write_cursor
-from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot
+from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot, Wanted
 
 __all__ = ["PostgresProjectionStore"]
 
@@ -59,12 +59,15 @@ _LOAD_ALL = f"""
     ORDER BY surface, row_id
 """
 _LOAD = f"SELECT {_COLUMNS} FROM projection WHERE surface = %(surface)s AND {_IN_ROOT} AND {_WANTED} ORDER BY row_id"
-# The primary key, once for each pair.
+# The primary key, once for each row: whatever the planner takes the number of rows to be, it must not read all of them.
 _PICK = f"""
     SELECT {_COLUMNS}
-    FROM unnest(%(surfaces)s::TEXT[], %(ids)s::TEXT[]) AS wanted (surface, row_id)
-    JOIN projection USING (surface, row_id)
-    WHERE {_IN_ROOT}
+    FROM unnest(%s::TEXT[], %s::BIGINT[], %s::TEXT[], %s::TEXT[], %s::TEXT[]) AS wanted (s, n, r, t, i)
+    CROSS JOIN LATERAL (
+        SELECT {_COLUMNS} FROM projection
+        WHERE surface = s AND root_number = n AND root = r AND tenant_id = t AND row_id = i
+        OFFSET 0
+    ) AS known
 """
 _LOAD_PAGE = f"""
     SELECT {_COLUMNS} FROM projection
@@ -168,11 +171,18 @@ class PostgresProjectionStore:
         rows = await self._database.fetch(_LOAD_ALL if surface is None else _LOAD, values)
         return [_row(row) for row in rows]
 
-    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
-        """Rows of a root by their ids."""
-        pairs = [(surface, row_id) for surface, ids in wanted.items() for row_id in ids]
-        values = {**_place(root), "surfaces": [pair[0] for pair in pairs], "ids": [pair[1] for pair in pairs]}
-        return [_row(row) for row in await self._database.fetch(_PICK, values)]
+    async def pick(self, wanted: Wanted) -> Sequence[ProjectionRow]:
+        """Rows of some roots by their ids."""
+        places = [
+            (surface, execution_of(root.stream_id) or 0, root.stream_id, root.tenant_id, row_id)
+            for root, surfaces in wanted.items()
+            for surface, ids in surfaces.items()
+            for row_id in ids
+        ]
+        if not places:
+            return []
+        columns = [list(column) for column in zip(*places, strict=True)]
+        return [_row(row) for row in await self._database.fetch(_PICK, columns)]
 
     async def page(self, root: Stream, surface: str, *, after: str = "", limit: int = 1000) -> Sequence[ProjectionRow]:
         """The next rows of one surface of a root."""

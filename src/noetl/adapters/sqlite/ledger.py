@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from noetl.adapters.sqlite.anchor import Anchor
@@ -29,7 +29,7 @@ from noetl.kernel.ids import Snowflake
 from noetl.kernel.stamp import Batch, Stream, prepare
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited
+from noetl.ports.ledger import Adopted, Audited, Spans, read_each
 
 __all__ = ["SqliteLedger"]
 
@@ -119,6 +119,10 @@ class SqliteLedger:
             (*parameters, after_position, _or_last(to_position)),
             limit,
         )
+
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """The same for several roots."""
+        return await read_each(self, wanted, limit)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

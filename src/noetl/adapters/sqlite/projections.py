@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noetl.adapters.sqlite.database import Database
@@ -14,7 +14,7 @@ from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_of
 from noetl.ports.clock import Clock
 from noetl.ports.cursors import read_cursor, write_cursor
-from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot
+from noetl.ports.projections import Page, ProjectionRow, Saved, Snapshot, Wanted
 
 __all__ = ["SqliteProjectionStore"]
 
@@ -144,12 +144,15 @@ class SqliteProjectionStore:
 
         return await self._database.read(work)
 
-    async def pick(self, root: Stream, wanted: Mapping[str, Collection[str]]) -> Sequence[ProjectionRow]:
-        """Rows of a root by their ids."""
-        place = _place(root)
+    async def pick(self, wanted: Wanted) -> Sequence[ProjectionRow]:
+        """Rows of some roots by their ids."""
 
         def work(connection: sqlite3.Connection) -> list[ProjectionRow]:
-            found = (_select(connection, (surface, *place), list(ids)) for surface, ids in wanted.items())
+            found = (
+                _select(connection, (surface, *_place(root)), list(ids))
+                for root, surfaces in wanted.items()
+                for surface, ids in surfaces.items()
+            )
             return [_row(row) for rows in found for row in rows]
 
         return await self._database.read(work)

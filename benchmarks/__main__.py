@@ -19,6 +19,7 @@ from benchmarks.payload_write import payload_write
 from benchmarks.projector import projector
 from benchmarks.publisher import publisher
 from benchmarks.running import hello, loop, steps
+from benchmarks.shards import projector_shards
 from benchmarks.shm import shm
 from benchmarks.snapshot import snapshot_tail
 from benchmarks.spark_tool import spark_tool
@@ -43,6 +44,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "frames": (frames, ">= 0.3"),
     "publisher": (publisher, ">= 0.5"),
     "projector": (projector, ">= 0.4"),
+    "projector_shards": (projector_shards, ">= 1.1"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),

@@ -27,7 +27,7 @@ from tests.services.emulator import running
 from tests.services.nats import PASSWORD, nats_command
 from tests.services.postgres_server import Database as Place
 
-__all__ = ["projector"]
+__all__ = ["projector", "write_steps"]
 
 _EXECUTIONS = 40
 _STEPS = 25
@@ -63,7 +63,7 @@ async def _project(place: Place, url: str, number: int) -> float:
     database, clock = Database(place.dsn), SystemClock()
     ledger = await PostgresLedger(database).open()
     first = await ledger.position()
-    await _write(ledger, (number + 1) * 1000)
+    await write_steps(ledger, (number + 1) * 1000, _EXECUTIONS, _STEPS)
     async with connect(url) as connection:
         for info in await connection.streams.streams_info():
             await connection.streams.delete_stream(str(info.config.name))
@@ -84,10 +84,10 @@ async def _project(place: Place, url: str, number: int) -> float:
     return seconds
 
 
-async def _write(ledger: PostgresLedger, first: int) -> None:
+async def write_steps(ledger: PostgresLedger, first: int, executions: int, steps: int) -> None:
     """Step by step of all executions, as they run at the same time."""
-    for number in range(_STEPS):
-        own = {one: drafts.step(one, number) for one in range(first, first + _EXECUTIONS)}
+    for number in range(steps):
+        own = {one: drafts.step(one, number) for one in range(first, first + executions)}
         await asyncio.gather(
             *(ledger.append([Batch(stream=drafts.execution(one), drafts=told)]) for one, told in own.items())
         )

@@ -21,6 +21,7 @@ from noetl.kernel.event import (
     MAX_PAYLOAD_BYTES,
     Draft,
     Envelope,
+    Facts,
     Record,
     Ref,
     check_text,
@@ -70,6 +71,8 @@ class Stamped(msgspec.Struct, frozen=True, gc=False):
 
     event: Envelope
     record: Record
+    facts: tuple[Any, ...]
+    """The fields that both begin with."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -193,7 +196,7 @@ def adopt(event: Envelope, heads: dict[Stream, StreamHead | None]) -> Stamped:
         sealed.seal(seal.count, event.stream_id, event.ingest_time)
         heads[target] = sealed.head()
     heads[stream] = tail.head()
-    return Stamped(event, record)
+    return Stamped(event, record, msgspec.structs.astuple(record)[: len(Facts.__struct_fields__)])
 
 
 def _stranger(stream_id: str, execution_id: int | None, event_id: int | None = None) -> InvalidEvent:
@@ -220,7 +223,7 @@ def _stamp_one(
         envelope_checksum=checksum.hex(),
         chain_hash=chain_hash if tail.dense else None,
     )
-    return Stamped(event, record)
+    return Stamped(event, record, facts)
 
 
 def _read_back(data: bytes) -> dict[str, Any]:

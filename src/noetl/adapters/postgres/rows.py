@@ -31,15 +31,16 @@ _ref = msgspec.json.Decoder(PayloadRef).decode
 
 def insert_row(position: int, stamped: Stamped) -> tuple[Any, ...]:
     """One event as a row of COLUMNS."""
-    *facts, payload, ref, meta = msgspec.structs.astuple(stamped.record)
+    record, event = stamped.record, stamped.event
+    ref = record.payload_ref
     return (
         position,
-        *facts,
-        str(payload, "utf-8"),
+        *stamped.facts,
+        str(record.payload, "utf-8"),
         None if ref is UNSET else str(ref, "utf-8"),
-        str(meta, "utf-8"),
-        stamped.event.envelope_checksum,
-        stamped.event.chain_hash,
+        str(record.meta, "utf-8"),
+        event.envelope_checksum,
+        event.chain_hash,
     )
 
 

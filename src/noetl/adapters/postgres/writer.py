@@ -38,9 +38,6 @@ __all__ = ["CHANNEL", "Append", "LedgerWriter", "Plan", "copy_events", "fetch_he
 CHANNEL = "noetl_ledger"
 """Where listeners hear that the log has grown."""
 
-_PARTS = 3
-"""So many of the 32 KiB in which psycopg gives out rows are sent together."""
-
 _LOCK = "SELECT position, streams, total, chain_hash, mac, key_id, last_event_id FROM ledger_head FOR UPDATE"
 # By primary key.
 _HEADS = f"""
@@ -272,20 +269,16 @@ class LedgerWriter:
         if stamping is None:
             return
         events: list[Stamped] = []
-        position, parts = plan.ledger.position, []
+        position = plan.ledger.position
         try:
             for item in stamping:
                 position += 1
                 events.append(item)
-                # As `write_row` does it, without a coroutine for each row.
+                # As `write_row` does it, without a coroutine for each row: there is data when it comes to 32 KiB.
                 if data := copy.formatter.write_row(insert_row(position, item)):
-                    parts.append(data)
-                    if len(parts) == _PARTS:
-                        await copy.write(b"".join(parts))
-                        parts.clear()
+                    await copy.write(data)
         except NoetlError:
             raise _Spoilt from None
-        await copy.write(b"".join(parts))
         _add(one, events, stamping.heads(), plan)
 
     def _stamp(self, one: Append, plan: Plan) -> None:

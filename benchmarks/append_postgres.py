@@ -35,7 +35,7 @@ def copy_ledger() -> Measurement:
     """Batches of 500 events, one after the other; the reference copies the same rows, one commit per batch.
 
     The same rows are those of all tables: events, outbox, keys and heads. What the events alone would take is in the
-    detail.
+    detail; it is measured last, because a copy right after another one is a quarter faster than either side's first.
     """
     count = _BATCHES * _PER_BATCH
     with bench_database() as place:
@@ -50,8 +50,9 @@ def copy_ledger() -> Measurement:
 
         def reference(number: int) -> float:
             pieces = copied.pop(number)
+            seconds = _copy_all(place, pieces)
             alone.append(count / _copy_all(place, [{"event_log": piece["event_log"]} for piece in pieces]))
-            return count / _copy_all(place, pieces)
+            return count / seconds
 
         detail = {"batches": _BATCHES, "events_per_batch": _PER_BATCH}
         found = alternate("copy_ledger", "events/s", ours, reference, rounds=9, detail=detail)

@@ -123,6 +123,30 @@ class TestOwn:
         assert not list((tmp_path / "spark").glob("scratch-*"))
         assert (tmp_path / "logs" / "spark.log").stat().st_mode & 0o077 == 0
 
+    def test_one_that_is_killed_in_the_middle_of_its_start_leaves_nothing_in_the_way_of_the_next(
+        self, tmp_path: Path
+    ) -> None:
+        code = """
+        from noetl.data.session import classic
+        settle, killed = classic._settle, []
+
+        def kill_the_first(context):
+            if not killed:
+                killed.append(context._jvm.java.lang.ProcessHandle.current().pid())
+                os.kill(killed[0], signal.SIGKILL)
+            settle(context)
+
+        classic._settle = kill_the_first
+        async def main():
+            sessions = SparkSessions(HOME)
+            session = await sessions.get(conf())
+            say(first=killed[0], jvm=sessions.info().jvm_pid, rows=session.range(3).count(), kind=sessions.info().kind)
+        asyncio.run(main())
+        """
+        said = run(tmp_path, code)
+        assert (said["rows"], said["kind"]) == (3, "own")
+        assert said["jvm"] != said["first"]
+
 
 @pytest.fixture
 def warm_home(tmp_path: Path) -> Iterator[Path]:

@@ -163,8 +163,21 @@ def _forgotten_if_it_fails() -> Iterator[None]:
     try:
         yield
     except BaseException:
+        _drop_context()
         _forget()
         raise
+
+
+def _drop_context() -> None:
+    """One that was made before its JVM ended: PySpark would take it for a session that somebody else has started."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context  # noqa: SLF001
+    if context is not None:
+        ending = _end_updates(context)
+        context._jsc = None  # noqa: SLF001 - there is nobody to tell
+        context.stop()
+        ending.join()
 
 
 def _forget() -> None:

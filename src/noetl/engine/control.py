@@ -72,6 +72,8 @@ class CommandState(msgspec.Struct):
     """How often it was suspended or resumed. Whoever had it before that has nothing to say any more."""
     stage_id: int = 0
     """The data stage that it is, with all its slots; 0 for work of any other kind."""
+    abandons: int = 0
+    """How often its worker was lost."""
 
 
 class LoopState(msgspec.Struct):

@@ -18,7 +18,7 @@ from noetl.engine.turn import Turn
 from noetl.kernel.event import Json, PayloadRef
 from noetl.playbook.document import Playbook
 
-__all__ = ["Engine", "Report", "Suspension", "awaited", "recorded_value"]
+__all__ = ["Engine", "Report", "Suspension", "awaited", "lost_report", "recorded_value"]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +232,13 @@ def awaited(control: Control, said: Report | Suspension) -> CommandState | None:
     if command is None or said.stage not in (None, command.stage):
         return None
     return command
+
+
+def lost_report(command_id: int, command: CommandState, worker_id: str) -> Report:
+    """What is said of a command whose workers are all lost: the last of them cannot."""
+    said = f"step '{command.step}' has lost its worker {command.abandons + 1} times"
+    error = failure("WORKER_LOST", said)
+    return Report(command_id=command_id, error=error, worker_id=worker_id, stage=command.stage)
 
 
 def _say_begun(turn: Turn, step: str, meta: Json, own: Json) -> None:

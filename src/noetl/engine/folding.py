@@ -206,6 +206,12 @@ def _resumed(control: Control, event: Happened) -> None:
     command.stage += 1
 
 
+def _abandoned(control: Control, event: Happened) -> None:
+    command = control.commands.get(event.command_id or 0)
+    if command is not None:
+        command.abandons += 1
+
+
 def _patched(control: Control, event: Happened) -> None:
     for name in event.payload.get("unset", []):
         scope, _, path = name.partition(".")
@@ -250,6 +256,7 @@ _HANDLERS: dict[str, Callable[[Control, Happened], None]] = {
     "command.cancelled": _command_ended,
     "command.suspended": _suspended,
     "command.resumed": _resumed,
+    "command.abandoned": _abandoned,
     "ctx.patched": _patched,
     **dict.fromkeys(TERMINAL_TYPES, _ended),
 }

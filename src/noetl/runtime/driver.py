@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from noetl.engine.control import Control
-from noetl.engine.decide import Report, Suspension, awaited
+from noetl.engine.decide import Report, Suspension, awaited, lost_report
 from noetl.engine.fact import Fact
 from noetl.engine.fork import Fork
 from noetl.engine.scope import Known
@@ -38,6 +38,8 @@ __all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "
 
 _KEPT = 256
 _TRIES = 10
+MOST_ABANDONS = 20
+"""How many workers a command may lose before it fails."""
 _GATHER_SECONDS = 0.002
 _DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 """Events after which a worker is wanted for their command."""
@@ -227,7 +229,14 @@ class Driver:
             )
 
     async def abandon(self, execution_id: int, command_id: int, worker_id: str) -> bool:
-        """A worker has lost a command, which is to be delivered again; False if it is not in flight any more."""
+        """A worker has lost a command, which is to be delivered again; False if it is not in flight any more.
+
+        One that has lost so many workers is taken for what ends them, and fails. A data stage goes on for as long as
+        its frames do, which have attempts of their own.
+        """
+        command = (await self.latest(execution_id)).control.commands.get(command_id)
+        if command is not None and not command.stage_id and command.abandons >= MOST_ABANDONS:
+            return await self.report(execution_id, lost_report(command_id, command, worker_id))
         async with self._line(execution_id):
             return await self._change(
                 execution_id,

@@ -16,7 +16,7 @@ from noetl.kernel.seal import seal_in
 from noetl.kernel.streams import telemetry_stream
 from noetl.ports.ledger import Stream
 from noetl.runtime.control import LEASE_SECONDS, Claim, ControlPlane
-from noetl.runtime.driver import Driver, Issued
+from noetl.runtime.driver import MOST_ABANDONS, Driver, Issued
 from noetl.runtime.reaper import Reaper
 from noetl.runtime.telemetry import Telemetry
 from noetl.tools.base import Call
@@ -99,6 +99,21 @@ async def test_a_command_that_has_lapsed_is_delivered_again_and_the_first_worker
     assert [event.payload["result"]["context"] for event in events if event.event_type == "call.done"] == [
         {"by": "two"}
     ]
+    await shop.prove()
+
+
+async def test_a_command_that_loses_every_worker_fails_in_the_end(shop: Workshop, desk: Desk) -> None:
+    """One that takes its worker with it would take all of them, one after the other, for ever."""
+    issued = await begun(shop, desk)
+    for number in range(MOST_ABANDONS + 1):
+        await desk.claimed(issued, f"worker {number}")
+        shop.clock.advance(LEASE_SECONDS + 1)
+        assert await desk.reaper.reap() == 1
+    control = (await desk.driver.execution(issued.execution_id)).control
+    assert control.ended == "FAILED"
+    assert control.failure is not None
+    assert (control.failure["code"], "21 times" in control.failure["message"]) == ("WORKER_LOST", True)
+    assert await desk.control.claim(issued, "one more") is None
     await shop.prove()
 
 

@@ -11,7 +11,7 @@ SITE := build/site
 N ?= 20000
 SEED ?=
 
-.PHONY: help setup demo test check bench docs clean simulate lock
+.PHONY: help setup demo test check bench docs clean simulate soak lock
 
 help: ## List the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ docs: setup ## Build the documentation into build/site
 
 simulate: setup ## Run N=20000 seeded fault schedules [SEED=...]
 	@$(PYTHON) -m tests.simulation --schedules $(N) $(if $(SEED),--seed $(SEED))
+
+soak: setup ## Run 2000 executions while every kind of process is killed, and a long outage; takes about an hour [SEED=...]
+	NOETL_OUTAGE_SECONDS=60 $(PYTHON) -m pytest -q -n 0 tests/distributed/test_outages.py
+	@$(PYTHON) -m tests.distributed.soak --executions 2000 $(if $(SEED),--seed $(SEED))
 
 lock: ## Resolve requirements/*.lock again from pyproject.toml
 	@scripts/lock.sh

@@ -63,6 +63,11 @@ class Counting:
         return Counter(key for _, key in self._calls)
 
     @property
+    def made(self) -> list[tuple[str, str]]:
+        """Path and idempotency key of every call, in order."""
+        return list(self._calls)
+
+    @property
     def total(self) -> int:
         return len(self._calls)
 

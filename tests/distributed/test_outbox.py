@@ -181,7 +181,7 @@ def test_every_event_arrives_whatever_is_killed(home: Home, own_nats: Servers) -
             processes[victim] = home.start("outbox", "--json", env={"NOETL_NATS__URL": server.url})
         expected = [item.position for item in asyncio.run(all_of(home))]
         assert len(expected) == 87 + 6 * 10 * 20
-        # What a killed publisher had claimed is due again after half a minute.
+        # What a killed publisher had claimed is due again after ten seconds.
         deadline = time.monotonic() + 90
         while sorted(set(asyncio.run(published(server.url)))) != expected:
             assert time.monotonic() < deadline

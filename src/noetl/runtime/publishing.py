@@ -60,7 +60,7 @@ class Publisher:
         queue: CommandQueue | None = None,
         lost: LostCommands | None = None,
         batch: int = 1000,
-        lease_seconds: float = 30.0,
+        lease_seconds: float = 10.0,
     ) -> None:
         """`floor` gives the position that everybody who needs the rows has passed; `queue` gets the commands, and
         `lost` looks after those that it has lost."""

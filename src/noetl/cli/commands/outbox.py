@@ -49,7 +49,7 @@ def command(
 ) -> int | None:
     """Publish the events of this home to NATS JetStream (nats.url), in order and each at least once.
 
-    Several may run at once. One that is killed loses nothing: what it had in hand is due again half a minute later. A
+    Several may run at once. One that is killed loses nothing: what it had in hand is due again ten seconds later. A
     stream that was purged, wiped or has lost its end is filled again from the ledger. Runs until SIGTERM or an
     interrupt.
     """

@@ -17,10 +17,13 @@ __all__ = ["PostgresOutbox"]
 
 _EVENT = ", ".join(f"event_log.{name}" for name in COLUMNS.split(", "))
 
+# What a crash of the server takes back of this is done again: a row is due once more, and the fabric knows its id. So
+# nobody waits for the disk.
+_LAZILY = "lazily AS (SELECT set_config('synchronous_commit', 'off', true))"
 # Index outbox_pending: the scan begins at the oldest row that is still to be told, and passes over those that
 # another publisher is claiming at this moment.
 _CLAIM = f"""
-    WITH due AS (
+    WITH {_LAZILY}, due AS (
         SELECT position
         FROM outbox
         WHERE status = 'PENDING' AND due_at <= {NOW}
@@ -30,7 +33,7 @@ _CLAIM = f"""
     ), held AS (
         UPDATE outbox
         SET owner = %(owner)s, due_at = {NOW} + %(lease)s, attempts = attempts + 1
-        FROM due
+        FROM due, lazily
         WHERE outbox.position = due.position
         RETURNING outbox.position, outbox.attempts
     )
@@ -40,13 +43,17 @@ _CLAIM = f"""
     ORDER BY held.position
 """
 # By primary key.
-_PUBLISHED = """
+_PUBLISHED = f"""
+    WITH {_LAZILY}
     UPDATE outbox SET status = 'PUBLISHED', owner = NULL
+    FROM lazily
     WHERE position = ANY(%(positions)s) AND owner = %(owner)s
     RETURNING 1
 """
 _FAILED = f"""
+    WITH {_LAZILY}
     UPDATE outbox SET due_at = {NOW} + %(delay)s, owner = NULL
+    FROM lazily
     WHERE position = ANY(%(positions)s) AND owner = %(owner)s
     RETURNING 1
 """

@@ -10,6 +10,7 @@ import msgspec
 
 from benchmarks.append import append, append_step
 from benchmarks.append_postgres import copy_ledger
+from benchmarks.dispatch import dispatch, workers
 from benchmarks.execute import execute
 from benchmarks.folding import fold
 from benchmarks.frames import frames
@@ -45,6 +46,8 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "publisher": (publisher, ">= 0.5"),
     "projector": (projector, ">= 0.4"),
     "projector_shards": (projector_shards, ">= 1.1"),
+    "dispatch": (dispatch, "<= 10"),
+    "workers": (workers, ">= 1.6"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),
@@ -79,6 +82,8 @@ def _print(found: Measurement, target: str) -> None:
           f" ratio {found.ratio:>7.3f}  wanted {target}")  # fmt: skip
     if spread := found.detail.get("large_to_small"):
         print(f"{'':<14} opening 500 MB takes {spread:.2f} times as long as opening 10 MB (wanted <= 2)")
+    if spread := found.detail.get("p99_to_p50"):
+        print(f"{'':<14} p99 is {spread:.2f} times p50 (wanted <= 10)")
     if allowed := found.detail.get("allowed"):
         print(f"{'':<14} 5 % and 0.3 s more than by hand come to a ratio of {allowed:.3f}")
     for engine, seen in found.detail.get("engines", {}).items():

@@ -35,11 +35,11 @@ class Stack:
         """A worker that is at work; its home is its own, and it knows of no database."""
         home = Home(self.home.path.parent / name)
         own = {"NOETL_SERVER_URL": self.server.url, **(env or {})}
-        process = home.start("worker", "--nats", self.nats, "--json", *options, env=own)
+        process = _begun(home, "worker", "--nats", self.nats, "--json", *options, env=own)
         self.processes.append(process)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, process.stderr and process.stderr.read().decode()
+        assert line, said_by(home)
         said = json.loads(line)
         assert said["working"] is True
         self.ports[process.pid] = said["metrics_port"]
@@ -90,13 +90,24 @@ class Stack:
         return bool(said["chain"] == "ok" and said["parity"])
 
 
+def said_by(home: Home) -> str:
+    """What the processes of a home have complained about."""
+    return (home.path.parent / f"{home.path.name}.stderr").read_text()
+
+
+def _begun(home: Home, *args: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A process whose complaints go to a file: a pipe that nobody reads is full after some hundred executions."""
+    with (home.path.parent / f"{home.path.name}.stderr").open("ab") as complaints:
+        return home.start(*args, env=env, stderr=complaints)
+
+
 def _started(
     home: Home, environment: Mapping[str, str], port: str, *options: str
 ) -> tuple[subprocess.Popen[bytes], str]:
-    process = home.start("server", "start", "--port", port, "--workers", "0", "--json", *options, env=environment)
+    process = _begun(home, "server", "start", "--port", port, "--workers", "0", "--json", *options, env=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert line, process.stderr and process.stderr.read().decode()
+    assert line, said_by(home)
     return process, json.loads(line)["url"]
 
 
@@ -121,7 +132,7 @@ def stack(
     process, url = _started(home, environment, "0", *options)
     started = [process]
     try:
-        started.append(home.start("outbox", "--commands", env=environment))
+        started.append(_begun(home, "outbox", "--commands", env=environment))
         with httpx.Client(base_url=url, timeout=60) as client:
             yield Stack(home, nats, environment, Server(process, url, client), processes=started)
     finally:

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple, NewType
 from noetl.errors import InvalidSetting
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
 
-__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "StagesKept"]
+__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "LedgerMode", "StagesKept"]
 
 Auth = Literal["none", "token"]
 Codec = Literal["json", "feather"]
+LedgerMode = Literal["direct", "wal"]
 StagesKept = Literal["auto", "server", "workers"]
 DatabaseUrl = NewType("DatabaseUrl", str)
 
@@ -79,6 +80,13 @@ def _parse_codec(value: object) -> Codec:
     raise InvalidSetting(f"expected json or feather, found {quoted(value)}")
 
 
+def _parse_mode(value: object) -> LedgerMode:
+    match value:
+        case "direct" | "wal":
+            return value
+    raise InvalidSetting(f"expected direct or wal, found {quoted(value)}")
+
+
 def _parse_database(value: object) -> DatabaseUrl:
     text = _parse_text(value)
     if "://" in text and not text.startswith(("postgresql://", "postgres://")):
@@ -117,5 +125,6 @@ KINDS: dict[object, Kind] = {
     Auth: Kind(_parse_auth, str),
     StagesKept: Kind(_parse_stages, str),
     Codec: Kind(_parse_codec, str),
+    LedgerMode: Kind(_parse_mode, str),
     tuple[str, ...]: Kind(_parse_texts, ", ".join),
 }

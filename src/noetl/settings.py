@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import msgspec
 
 from noetl.errors import InvalidSetting
-from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, StagesKept
+from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ __all__ = [
     "Effects",
     "Env",
     "Ledger",
+    "LedgerMode",
     "Nats",
     "Observe",
     "Payloads",
@@ -87,6 +88,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     url: DatabaseUrl | None = None
     """The Postgres database that it is kept in, by default a SQLite file in the home."""
+    mode: LedgerMode = "direct"
+    """`direct`: an append is a transaction of that database; `wal`: a message of JetStream, copied there later."""
     connections: int = 10
     """How many connections to Postgres a process has at most, beside one that appends and one that listens."""
     busy_timeout: Seconds = Seconds(10.0)
@@ -236,6 +239,10 @@ class Nats(msgspec.Struct, frozen=True, kw_only=True):
     """How an event is written into a message: `json` or `feather`."""
     patience: Seconds = Seconds(5.0)
     """How long a call waits for an answer."""
+    monitor: str | None = None
+    """The monitoring pages of its servers, such as `http://127.0.0.1:8222`; needed for `ledger.mode = "wal"`."""
+    wal_unsafe: bool = False
+    """Whether a log may be kept in a NATS that acknowledges what is not yet on its disk."""
 
 
 class Projector(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,25 +85,42 @@ async def emptied(url: str) -> str:
 class NatsServer:
     """A server of a test's own, on one port and one folder, that can be killed and started again."""
 
-    def __init__(self, root: Path, *, limit: str = "1GB", jetstream: bool = True) -> None:
+    def __init__(
+        self, root: Path, *, limit: str = "1GB", jetstream: bool = True, sync: str = "2m", monitored: bool = False
+    ) -> None:
         self._root = root
         self._limit = limit
         self._jetstream = jetstream
-        self.port = free_ports(1)[0]
+        self._sync = sync
+        self.port, self._monitor = free_ports(2)
+        self._monitored = monitored
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    @property
+    def monitor(self) -> str:
+        return f"http://127.0.0.1:{self._monitor}"
+
     def start(self) -> NatsServer:
         self._root.mkdir(parents=True, exist_ok=True)
         configuration = self._root / "nats.conf"
-        storage = f'jetstream {{ store_dir: "{self._root / "jetstream"}", max_file_store: {self._limit} }}\n'
-        configuration.write_text(f'listen: "127.0.0.1:{self.port}"\n' + (storage if self._jetstream else ""))
+        storage = (
+            f'store_dir: "{self._root / "jetstream"}", max_file_store: {self._limit}, sync_interval: "{self._sync}"'
+        )
+        configuration.write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            + (f"jetstream {{ {storage} }}\n" if self._jetstream else "")
+            + (f'http: "127.0.0.1:{self._monitor}"\n' if self._monitored else "")
+        )
         with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen([binary(), "-c", str(configuration)], stdout=log, stderr=log)
-        wait_for(lambda: is_listening(self.port), f"NATS did not start: {(self._root / 'log').read_text()[-1000:]}")
+        ports = [self.port, self._monitor] if self._monitored else [self.port]
+        wait_for(
+            lambda: all(map(is_listening, ports)), f"NATS did not start: {(self._root / 'log').read_text()[-1000:]}"
+        )
         return self
 
     def kill(self) -> None:

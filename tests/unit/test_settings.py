@@ -45,6 +45,7 @@ class TestLayers:
             "tenant.organization": "default",
             "tenant.project": "default",
             "ledger.url": "",
+            "ledger.mode": "direct",
             "ledger.connections": "10",
             "ledger.busy_timeout": "10s",
             "snapshots.every": "10000",
@@ -101,6 +102,8 @@ class TestLayers:
             "nats.keep": "7d",
             "nats.codec": "json",
             "nats.patience": "5s",
+            "nats.monitor": "",
+            "nats.wal_unsafe": "false",
             "projector.shard": "",
             "projector.batch": "500",
             "projector.settle": "30s",
@@ -213,7 +216,7 @@ class TestMessages:
 
     def test_an_unknown_variable(self, project: Path) -> None:
         assert refusal(project, NOETL_LEDGER__BUSY="1s") == (
-            "NOETL_LEDGER__BUSY: unknown key in [ledger] 'busy' (known: url, connections, busy_timeout)"
+            "NOETL_LEDGER__BUSY: unknown key in [ledger] 'busy' (known: url, mode, connections, busy_timeout)"
         )
         assert refusal(project, NOETL_LEGDER__BUSY_TIMEOUT="1s") == (
             "NOETL_LEGDER__BUSY_TIMEOUT: unknown section 'legder' (did you mean 'ledger'?)"

@@ -55,6 +55,7 @@ _COMMANDS = {
     "server": ("server", "Start, stop and look at the server of this home."),
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "worker": ("worker", "Run commands for a server, without a database."),
+    "materializer": ("materializer", "Copy a log that is kept on JetStream into its database."),
     "projector": ("projector", "Project what was published into rows, or all rows anew."),
     "up": ("up", "Start the whole stack on this machine."),
     "down": ("down", "Stop the stack of this machine."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from noetl.errors import InvalidInput, Unavailable
+from noetl.errors import InvalidInput
 from noetl.ports.fabric import Fabric
 from noetl.ports.kv import Kv
 from noetl.ports.queue import CommandQueue
@@ -16,6 +16,7 @@ from noetl.replay.shares import Share, projected_to
 from noetl.runtime.home import Home
 from noetl.runtime.lost_commands import LostCommands
 from noetl.runtime.marks import Marks
+from noetl.runtime.nats import nats_client
 from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.publishing import Publisher
@@ -54,16 +55,12 @@ async def open_messaging(settings: Settings, *, name: str) -> AsyncIterator[Mess
             "there is no NATS to publish to: nats.url is not set",
             hint='set nats.url in noetl.toml, such as "nats://127.0.0.1:4222", or NOETL_NATS__URL',
         )
-    try:
+    with nats_client():
         from noetl.adapters.nats.connection import connect
         from noetl.adapters.nats.fabric import NatsFabric
         from noetl.adapters.nats.kv import NatsKv
         from noetl.adapters.nats.queue import NatsCommandQueue
         from noetl.adapters.nats.streams import Topology
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "nats":
-            raise
-        raise Unavailable("the client of NATS is not installed", hint='pip install "noetl[nats]"') from None
     given = settings.nats
     topology = Topology(region=settings.place.region, streams=given.streams, replicas=given.replicas, keep=given.keep)
     async with connect(url, name=name, credentials=given.credentials, patience=given.patience) as connection:
@@ -84,7 +81,7 @@ async def open_publisher(
 ) -> AsyncIterator[tuple[Embedded, Publisher]]:
     """The publisher of a home's outbox; with `commands` it puts these into the queue, too."""
     name = process_name("outbox")
-    async with open_messaging(settings, name=name) as messaging, open_embedded(home, settings) as embedded:
+    async with open_messaging(settings, name=name) as messaging, open_embedded(home, settings, table=True) as embedded:
 
         async def floor() -> int:
             return await projected_to(embedded.projections, PROJECTOR)
@@ -121,7 +118,7 @@ async def open_projector(
     given = settings.projector
     async with (
         open_messaging(settings, name=process_name(share.name)) as messaging,
-        open_embedded(home, settings) as embedded,
+        open_embedded(home, settings, table=True) as embedded,
     ):
         shards = None if share.count == 1 else share.shards
         consumer = await messaging.fabric.consumer(

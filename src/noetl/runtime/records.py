@@ -47,10 +47,18 @@ async def open_records(
     *,
     create: bool,
     examine: bool,
+    table: bool = False,
 ) -> Records:
-    """Open them; `opened` closes them again. With `create` the home is made first if it is new."""
+    """Open them; `opened` closes them again. With `create` the home is made first if it is new.
+
+    With `table` the ledger is what the database has, also where the log is kept elsewhere.
+    """
+    if settings.ledger.mode == "wal":
+        from noetl.runtime.wal import check_mode
+
+        check_mode(settings)
     if settings.ledger.url is not None:
-        return await _open_postgres(home, settings, settings.ledger.url, clock, opened, create, examine)
+        return await _open_postgres(home, settings, settings.ledger.url, clock, opened, create, examine, table)
     return await _open_sqlite(home, settings, clock, opened, create, examine)
 
 
@@ -97,6 +105,7 @@ async def _open_postgres(
     opened: contextlib.AsyncExitStack,
     create: bool,
     examine: bool,
+    table: bool,
 ) -> Records:
     """The ledger, leases and outbox go by the server's time.
 
@@ -107,7 +116,7 @@ async def _open_postgres(
     from noetl.adapters.postgres.database import Database
     from noetl.adapters.postgres.kv import PostgresKv
     from noetl.adapters.postgres.leases import PostgresLeases
-    from noetl.adapters.postgres.ledger import PostgresLedger
+    from noetl.adapters.postgres.materialized import PostgresMaterialized, check_not_materialized
     from noetl.adapters.postgres.outbox import PostgresOutbox
     from noetl.adapters.postgres.projections import PostgresProjectionStore
     from noetl.adapters.postgres.schedules import PostgresSchedules
@@ -116,14 +125,24 @@ async def _open_postgres(
     database = Database(url, patience=settings.ledger.busy_timeout, connections=settings.ledger.connections)
     opened.push_async_callback(database.close)
     await database.open()
+    is_wal = settings.ledger.mode == "wal"
     if create:
         home.create()
-        if await PostgresLedger(database).position() == 0:
+        if not is_wal and await PostgresMaterialized(database).position() == 0:
             home.ensure_key()
-    ledger = await PostgresLedger(database, mac_key=home.mac_key()).open(examine=examine)
-    opened.push_async_callback(ledger.close)
-    outbox = PostgresOutbox(database)
-    opened.push_async_callback(outbox.close)
+    kept = await PostgresMaterialized(database, mac_key=home.mac_key()).open(examine=examine)
+    opened.push_async_callback(kept.close)
+    ledger: Ledger = kept
+    published = PostgresOutbox(database)
+    opened.push_async_callback(published.close)
+    outbox: Outbox = published
+    if is_wal and not table:
+        from noetl.runtime.wal import LaterOutbox, open_wal
+
+        ledger = await open_wal(home, settings, kept, clock, opened, create=create)
+        outbox = LaterOutbox(outbox, ledger, kept)
+    elif not is_wal:
+        await check_not_materialized(kept)
     return Records(
         ledger=ledger,
         outbox=outbox,

@@ -89,15 +89,16 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.asynccontextmanager
 async def open_embedded(
-    home: Home, settings: Settings, *, create: bool = False, examine: bool = False
+    home: Home, settings: Settings, *, create: bool = False, examine: bool = False, table: bool = False
 ) -> AsyncIterator[Embedded]:
     """Open the home's ledger and everything around it; with `create` make it first if it is new.
 
-    With `examine` a ledger whose end does not hold is opened all the same, for whoever is to say why.
+    With `examine` a ledger whose end does not hold is opened all the same, for whoever is to say why. With `table` the
+    ledger is what the database has of it, for whoever only reads and comes after the materializer anyway.
     """
     async with contextlib.AsyncExitStack() as opened:
         clock = SystemClock()
-        records = await open_records(home, settings, clock, opened, create=create, examine=examine)
+        records = await open_records(home, settings, clock, opened, create=create, examine=examine, table=table)
         ledger, outbox, projections = records.ledger, records.outbox, records.projections
         registry = default_registry()
         objects = await open_objects(home, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from noetl.kernel.stamp import Batch, Stream, prepare
 from noetl.kernel.streams import root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited
+from noetl.ports.ledger import Adopted, Audited, Spans, read_each
 from noetl.ports.wal import Mark, Materialized
 
 __all__ = ["NatsLedger"]
@@ -49,7 +49,7 @@ class NatsLedger:
         tidy_seconds: float = 1.0,
     ) -> None:
         """`recent` is how many events are kept at hand that the table has too; others are forgotten."""
-        self._stream = stream
+        self.stream = stream
         self._table = table
         self._key = mac_key
         self._log = WalLog(stream, table, mac_key, recent=recent, tidy_seconds=tidy_seconds)
@@ -105,6 +105,10 @@ class NatsLedger:
         await self._synced()
         return await self._reader.read_root(root, after_position=after_position, to_position=to_position, limit=limit)
 
+    async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
+        """The same for several roots."""
+        return await read_each(self, wanted, limit)
+
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""
         await self._synced()
@@ -150,8 +154,8 @@ class NatsLedger:
     async def check_storage(self) -> Sequence[str]:
         """What the table says of itself, and whether the stream has lost a message in its middle."""
         self._check_open()
-        tip = await self._stream.tip()
-        lost = [f"stream {self._stream.name} lacks {tip.holes} messages between its ends"] if tip.holes else []
+        tip = await self.stream.tip()
+        lost = [f"stream {self.stream.name} lacks {tip.holes} messages between its ends"] if tip.holes else []
         return [*lost, *await self._table.check_storage()]
 
     async def subscribe(self, *, after_position: int = 0) -> AsyncIterator[Recorded]:

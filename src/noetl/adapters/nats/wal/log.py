@@ -186,7 +186,7 @@ class WalLog:
                 hint="restore the data of NATS from a backup",
             )
         self.index = WalIndex(standing.head, standing.mark.seq, recent=self._recent)
-        self.past = Past(self.table, await self.table.known())
+        self.past = Past(self.table)
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -229,6 +229,11 @@ class WalLog:
                     tip = await self.stream.tip()
                     if tip.first > self.index.seq + 1:
                         raise Ahead
+                    if await self.stream.get(self.index.seq + 1) is None:
+                        raise Corruption(
+                            f"message {self.index.seq + 1} of stream {self.stream.name} is missing",
+                            hint="restore the data of NATS from a backup",
+                        )
                     return False
                 try:
                     message = read(raw.subject, raw.data, raw.headers)  # type: ignore[attr-defined]  # a message

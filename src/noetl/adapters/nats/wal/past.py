@@ -6,6 +6,7 @@ it, and stop when it is away. So the digests of all that it has are kept here: w
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Recorded, content_digest
 from noetl.kernel.retry import Key
 from noetl.kernel.tail import Stream
-from noetl.ports.wal import Known, Materialized, digest_of_key, digest_of_root
+from noetl.ports.wal import Materialized, digest_of_key, digest_of_root
 
 __all__ = ["Ahead", "Past"]
 
@@ -28,15 +29,17 @@ class Ahead(Exception):
 
 
 class _Digests:
-    """Many numbers, eight bytes each, and a few that came later."""
+    """Many numbers, eight bytes each, and a few that came later. Before they are known, every number may be one."""
 
-    def __init__(self, numbers: array[int]) -> None:
-        self._numbers = numbers
+    def __init__(self) -> None:
+        self.numbers: array[int] | None = None
         self._later: set[int] = set()
 
     def __contains__(self, number: int) -> bool:
-        place = bisect_left(self._numbers, number)
-        return number in self._later or (place < len(self._numbers) and self._numbers[place] == number)
+        if self.numbers is None or number in self._later:
+            return True
+        place = bisect_left(self.numbers, number)
+        return place < len(self.numbers) and self.numbers[place] == number
 
     def add(self, number: int) -> None:
         self._later.add(number)
@@ -45,10 +48,20 @@ class _Digests:
 class Past:
     """The table behind the log."""
 
-    def __init__(self, table: Materialized, known: Known) -> None:
+    def __init__(self, table: Materialized) -> None:
         self.table = table
-        self._keys = _Digests(known.keys)
-        self._roots = _Digests(known.roots)
+        self._keys = _Digests()
+        self._roots = _Digests()
+        self._learning = asyncio.Lock()
+
+    async def learn(self) -> None:
+        """Get to know what the table has, once. What comes into it meanwhile is told by `add`. Raises Unavailable."""
+        if self._keys.numbers is not None:
+            return
+        async with self._learning:
+            if self._keys.numbers is None:
+                known = await self.table.known()
+                self._keys.numbers, self._roots.numbers = known.keys, known.roots
 
     def may_have_key(self, tenant_id: str, key: str) -> bool:
         """False for a key that the table surely has not."""

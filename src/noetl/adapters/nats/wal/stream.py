@@ -73,6 +73,15 @@ class WalStream:
                 await self._judge(error)
         return await self.tip()
 
+    async def is_empty(self) -> bool:
+        """Whether nobody has appended anything yet."""
+        with self.connection.explained(f"looking at stream {self.name}"):
+            try:
+                info = await self.connection.call(functools.partial(_info, self.name))
+            except nats.js.errors.NotFoundError:
+                return True
+        return not info.state.last_seq
+
     async def tip(self) -> Tip:
         """Where it ends now; everything that was acknowledged before this was asked is in it."""
         with self.connection.explained(f"looking at stream {self.name}"):

@@ -79,6 +79,7 @@ class WalWriter:
         subject = subject_of(prepared[0].draft, root, sparse=sparse)
         deadline = time.monotonic() + self._patience
         while True:
+            await self._log.past.learn()
             await self._log.know(root)
             known = await self._known_keys(root.tenant_id, keys)
             last = await self._last_of(root, subject)

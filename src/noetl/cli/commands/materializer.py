@@ -1,0 +1,101 @@
+"""noetl materializer: from the log on JetStream to the event table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from noetl.cli.exits import OK
+from noetl.cli.options import common, home_of, run_async, settings_of
+from noetl.cli.output import note, print_json
+
+if TYPE_CHECKING:
+    from noetl.kernel.event import Json
+    from noetl.observe.prometheus import PrometheusRecorder
+    from noetl.runtime.home import Home
+    from noetl.settings import Settings
+
+__all__ = ["command"]
+
+_MOST_PORT = 65535
+
+
+@click.command(epilog="Example: noetl materializer --metrics-port 9466")
+@click.option("--once", is_flag=True, help="Copy what is there, and return.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1000, show_default=True, help="Events at a time.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, _MOST_PORT),
+    metavar="N",
+    help="Answer /health, /metrics and /summary there, on this machine only; 0 for any port that is free.",
+)
+@common
+def command(
+    once: bool, batch: int, metrics_port: int | None, home: Path | None, tenant: str | None, as_json: bool
+) -> int | None:
+    """Copy the events of a log on JetStream (ledger.mode = "wal") into the database (ledger.url).
+
+    Nobody else writes the events there. It can be killed anywhere, and several may run at once. While the database is
+    away the log grows all the same; what is in it is read from JetStream until it is copied. Messages that were copied
+    and are older than nats.keep are dropped. Runs until SIGTERM or an interrupt.
+    """
+    settings = settings_of(tenant)
+    place = home_of(home)
+    if once:
+        return run_async(_once(place, settings, batch, as_json))
+    return run_async(_serve(place, settings, batch, metrics_port, as_json))
+
+
+async def _once(home: Home, settings: Settings, batch: int, as_json: bool) -> int:
+    from noetl.runtime.wal import open_materializer
+
+    async with open_materializer(home, settings, batch=batch) as materializer:
+        await materializer.drain()
+        found = await materializer.summary()
+    if as_json:
+        print_json(found)
+    else:
+        note(f"copied {found['events']} events, {found['lag_events']} are left")
+    return OK
+
+
+async def _serve(home: Home, settings: Settings, batch: int, metrics_port: int | None, as_json: bool) -> int:
+    import asyncio
+    import contextlib
+    import signal
+
+    from noetl.runtime.probe import probed
+    from noetl.runtime.wal import open_materializer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as opened:
+        materializer = await opened.enter_async_context(open_materializer(home, settings, batch=batch))
+        port = None
+        if metrics_port is not None:
+
+            async def levels(recorder: PrometheusRecorder) -> None:
+                _set_levels(recorder, await materializer.summary())
+
+            port = await opened.enter_async_context(probed("127.0.0.1", metrics_port, materializer.summary, levels))
+        if as_json:
+            print_json({"materializing": True, "metrics_port": port})
+        else:
+            where = "" if port is None else f"; http://127.0.0.1:{port}/summary says how it goes"
+            note(f"copying the log of {home.path} into its database{where}")
+        await materializer.run(stop)
+    if not as_json:
+        note(f"copied {materializer.counted.events} events")
+    return OK
+
+
+def _set_levels(recorder: PrometheusRecorder, found: Json) -> None:
+    """The gauges, as far as somebody has answered."""
+    recorder.level("noetl_materializer_position", found["position"])
+    recorder.level("noetl_materializer_lag_seconds", found["lag_seconds"])
+    if found["lag_events"] is not None:
+        recorder.level("noetl_materializer_lag_events", found["lag_events"])

@@ -106,17 +106,20 @@ class WalLog:
         await self.reach(tip.last)
 
     async def reach(self, seq: int) -> None:
-        """Return when a message was judged."""
-        try:
-            async with asyncio.timeout(self.stream.connection.timeout), self._moved:
-                while self.index.seq < seq and self._failure is None:
-                    await self._moved.wait()
-        except TimeoutError:
-            raise Unavailable(
-                f"the log is read up to message {self.index.seq}, and not up to {seq} within "
-                f"{self.stream.connection.timeout:g} s",
-                hint="NATS or the database is slow, or away; try again",
-            ) from None
+        """Return when a message was judged. Raises Unavailable if nothing moves for as long as a call may take."""
+        at = -1
+        while self.index.seq < seq and self._failure is None:
+            if self.index.seq == at:
+                raise Unavailable(
+                    f"the log is read up to message {at}, and for {self.stream.connection.timeout:g} s no further; "
+                    f"it ends at {seq}",
+                    hint="NATS or the database is slow, or away; try again",
+                )
+            at = self.index.seq
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.stream.connection.timeout), self._moved:
+                    while self.index.seq < seq and self._failure is None:
+                        await self._moved.wait()
         self._check()
 
     def expect(self, nonce: str) -> asyncio.Future[Outcome]:
@@ -143,7 +146,7 @@ class WalLog:
                 return
             index = self.index
             try:
-                end = await self.past.end_of(root, index.position)
+                end = await self.past.end_of(root, index)
             except Ahead:
                 await self.sync()
                 continue
@@ -296,19 +299,21 @@ class WalLog:
 
     async def _prepare(self, message: Message, events: Sequence[Envelope]) -> None:
         """Learn what a verdict depends on."""
+        await self.past.learn()
         roots = {root_of_event(event) for event in events}
         roots |= {Stream(events[0].tenant_id, root_of(stream_id)) for stream_id, _ in message.guards}
         for root in roots:
             if root not in self.index.roots:
                 self.index.roots[root] = (
-                    await self.past.end_of(root, self.index.position) if self.past.may_have(root) else RootEnd()
+                    await self.past.end_of(root, self.index) if self.past.may_have(root) else RootEnd()
                 )
         self.index.taken_keys.clear()
         for event in events:
             key, tenant_id = event.idempotency_key, event.tenant_id
             if key is None or (tenant_id, key) in self.index.keys or not self.past.may_have_key(tenant_id, key):
                 continue
-            if await self.past.key(tenant_id, key, self.index.position) is not None:
+            known = await self.past.key(tenant_id, key)
+            if known is not None and known.position <= self.index.position:
                 self.index.taken_keys.add((tenant_id, key))
 
     async def _part(self, seq: int) -> Sequence[Envelope]:

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from noetl.adapters.nats.wal.index import Piece, RootEnd
+from noetl.adapters.nats.wal.index import Piece, RootEnd, WalIndex
 from noetl.kernel import canonical
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Recorded, content_digest
@@ -79,8 +79,8 @@ class Past:
         for tenant_id, key in keys:
             self._keys.add(digest_of_key(tenant_id, key))
 
-    async def end_of(self, root: Stream, position: int) -> RootEnd:
-        """Where a root ends, if all that came of it up to `position` is in the table. Raises Ahead, Unavailable."""
+    async def end_of(self, root: Stream, index: WalIndex) -> RootEnd:
+        """Where a root ends of which the index has nothing. Raises Ahead, Unavailable."""
         heads: list[StreamHead] = []
         while True:
             after = Stream(heads[-1].tenant_id, heads[-1].stream_id) if heads else None
@@ -88,24 +88,21 @@ class Past:
             heads += page
             if len(page) < _PAGE:
                 break
-        await self._check(position)
+        await self._check(index)
         return RootEnd(
             heads={Stream(head.tenant_id, head.stream_id): head for head in heads},
             last_id=max((head.event_id for head in heads), default=0),
         )
 
-    async def key(self, tenant_id: str, key: str, position: int) -> tuple[Key, Recorded] | None:
-        """What the table knows of a key. Raises Ahead, Unavailable."""
+    async def key(self, tenant_id: str, key: str) -> Key | None:
+        """What the table knows of a key. Raises Unavailable."""
         found = await self.table.by_key(tenant_id, key)
-        await self._check(position)
-        if found is None:
-            return None
-        return Key(found.position, found.event.event_id, content_of(found)), found
+        return None if found is None else Key(found.position, found.event.event_id, content_of(found))
 
-    async def _check(self, position: int) -> None:
-        """What was read before this is of no use if the table is ahead of the reader."""
+    async def _check(self, index: WalIndex) -> None:
+        """What was read before this is of no use if the table is ahead of the index."""
         standing = await self.table.standing()
-        if standing.head.position > position:
+        if standing.head.position > index.position:
             raise Ahead
 
     async def read(

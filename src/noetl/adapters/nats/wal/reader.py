@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from noetl.adapters.nats.wal.index import Piece, root_of_event
 from noetl.adapters.nats.wal.log import WalLog
+from noetl.adapters.nats.wal.walk import check_link, walk
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, Recorded, record_of
-from noetl.kernel.streams import root_of
+from noetl.kernel.streams import is_dense, root_of
 from noetl.kernel.tail import Stream
 from noetl.ports.ledger import Audited
 from noetl.ports.wal import Mark, Materialized
@@ -33,22 +34,22 @@ class WalReader:
         self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
         """The events of one stream, in order: the older ones from the table."""
-        root, base = _root(stream), self._log.index.base
-        pieces = self._log.index.of_root(root)
-        found: list[Recorded] = []
+        root, index = _root(stream), self._log.index
+        base, pieces = index.base, index.of_root(root)
+        head = index.head_of(stream) if root in index.roots else None
+        old: Sequence[Recorded] = []
         if self._log.past.may_have(root):
-            found += await self._log.past.read(stream, after_version, to_version, base, limit)
+            old = await self._log.past.read(stream, after_version, to_version, base, limit)
+        if len(old) >= limit or head is None:
+            return old[: max(limit, 0)]
+        if is_dense(stream.stream_id):
+            new = await walk(head, pieces, self._recorded, after_version=after_version)
+            check_link(old, new)
+        else:
+            new = [item for piece in pieces for item in await self._recorded(piece) if _is_of(item, stream)]
         upto = _ALL if to_version is None else to_version
-        for piece in pieces:
-            if len(found) >= limit:
-                break
-            found += [
-                item
-                for item in await self._recorded(piece)
-                if (item.event.tenant_id, item.event.stream_id) == (stream.tenant_id, stream.stream_id)
-                and after_version < item.event.stream_version <= upto
-            ]
-        return found[:limit]
+        wanted = [item for item in new if after_version < item.event.stream_version <= upto]
+        return [*old, *wanted][: max(limit, 0)]
 
     async def read_all(self, after: int, to: int | None, limit: int) -> list[Recorded]:
         """Events of all streams in commit order: the order in which JetStream has stored them."""
@@ -169,6 +170,10 @@ class WalReader:
 
 def _root(stream: Stream) -> Stream:
     return Stream(stream.tenant_id, root_of(stream.stream_id))
+
+
+def _is_of(item: Recorded, stream: Stream) -> bool:
+    return (item.event.tenant_id, item.event.stream_id) == (stream.tenant_id, stream.stream_id)
 
 
 def _audited(item: Recorded) -> Audited:

@@ -27,7 +27,6 @@ __all__ = ["WalWriter"]
 
 _PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE = 0.5
-_ALL = 1 << 62
 
 
 class WalWriter:
@@ -124,8 +123,7 @@ class WalWriter:
         for key in keys:
             known = self._log.index.keys.get((tenant_id, key))
             if known is None and self._log.past.may_have_key(tenant_id, key):
-                item = await self._log.past.key(tenant_id, key, _ALL)
-                known = None if item is None else item[0]
+                known = await self._log.past.key(tenant_id, key)
             if known is not None:
                 found[key] = known
         return found

@@ -31,7 +31,7 @@ def forget_logs(home: Path, before: float) -> int:
     One that cannot be deleted stays until the next time.
     """
     gone = 0
-    for file in (home / "logs" / "executions").glob("*.jsonl"):
+    for file in (home / "logs" / "executions").rglob("*.jsonl"):
         try:
             if file.stat().st_mtime < before:
                 file.unlink()

@@ -17,8 +17,8 @@ DAY = 86_400
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    for number, days in ((1, 10), (2, 40), (3, 31)):
-        file = log_file(tmp_path, number)
+    for number, tenant, days in ((1, "default", 10), (2, "default", 40), (3, "acme", 31)):
+        file = log_file(tmp_path, tenant, number)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("{}\n")
         os.utime(file, (0, (100 - days) * DAY))

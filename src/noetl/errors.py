@@ -25,6 +25,7 @@ __all__ = [
     "NoetlError",
     "NotFound",
     "PartialDuplicate",
+    "QuotaExceeded",
     "StorageFull",
     "StreamSealed",
     "Unauthenticated",
@@ -100,6 +101,16 @@ class AccessRefused(Unavailable):
 
 class StorageFull(Unavailable):
     """The disk or the bucket has no room left; nothing was half-written."""
+
+
+class QuotaExceeded(Unavailable):
+    """A tenant has as much as it may have, or asks faster than it may; the same call may succeed later."""
+
+    def __init__(self, message: str, *, limit: str, value: int, retry_after: int) -> None:
+        super().__init__(message, hint=f"try again in {retry_after} s, or have the limit raised")
+        self.limit = limit
+        self.value = value
+        self.retry_after = retry_after
 
 
 class Conflict(NoetlError):

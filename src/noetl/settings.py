@@ -40,6 +40,7 @@ __all__ = [
     "Payloads",
     "Place",
     "Projector",
+    "Quotas",
     "Seconds",
     "Server",
     "Setting",
@@ -265,6 +266,20 @@ class Observe(msgspec.Struct, frozen=True, kw_only=True):
     """A collector of OpenTelemetry that traces are sent to, such as `http://localhost:4318`; without it nowhere."""
 
 
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tenant may have on the servers of an installation; what is not set has no limit."""
+
+    running: int | None = None
+    """Executions that run at once."""
+    starts_per_minute: int | None = None
+    events_per_minute: int | None = None
+    """Events that are delivered in batches."""
+    tokens: int | None = None
+    """Tokens that are in force."""
+    tenants: tuple[str, ...] = ()
+    """Other limits of single tenants, such as `acme.running=50` or `acme.tokens=none`."""
+
+
 class Setting(NamedTuple):
     """One value as `noetl config view` shows it."""
 
@@ -290,6 +305,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats: Nats = Nats()
     projector: Projector = Projector()
     observe: Observe = Observe()
+    quotas: Quotas = Quotas()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -321,6 +337,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "nats": Nats,
     "projector": Projector,
     "observe": Observe,
+    "quotas": Quotas,
 }
 
 

@@ -51,6 +51,18 @@ async def numbers(store: ProjectionStore, **filters: Any) -> list[int]:
 class ProjectionStoreContract:
     # --- rows
 
+    async def test_rows_are_counted_by_tenant_and_field_up_to_a_number(self, store: ProjectionStore) -> None:
+        status = {1: "RUNNING", 2: "RUNNING", 3: "FAILED", 4: "RUNNING"}
+        await store.save([execution(number, status=said) for number, said in status.items()])
+        await store.save(
+            [execution(1, tenant="globex", status="RUNNING"), row("x", surface="commands", status="RUNNING")]
+        )
+        assert await store.count("execution", tenant_id="acme", where={"status": "RUNNING"}) == 3
+        assert await store.count("execution", tenant_id="acme", where={"status": "RUNNING"}, most=2) == 2
+        assert await store.count("execution", tenant_id="acme") == 4
+        assert await store.count("execution", tenant_id="globex", where={"status": "RUNNING"}) == 1
+        assert await store.count("execution", tenant_id="nobody") == 0
+
     async def test_what_was_saved_is_loaded_byte_for_byte(self, store: ProjectionStore) -> None:
         rows = [row("a", 3, ctx={"f": 0.1, "ü": [None, True, "日本 🙂"]}), row("b", 4, nul="\0", quote="\"'")]
         assert await store.save(rows) == Saved(written=2, stale=0)

@@ -168,6 +168,7 @@ async def _furnished(estate: Estate, owner: httpx.AsyncClient, home: Path) -> di
     command = next((event.event_id for event in events if event.event_type == "command.issued"), events[-1].event_id)
     return {
         "execution_id": str(execution_id), "catalog_id": entry["catalog_id"], "path": entry["path"],
+        "tenant_id": OWNER[0],
         "name": f"crm-{MARK}", "key": f"key-{MARK}", "variable": f"var-{MARK}", "step": "start", "sha256": ref.sha256,
         "payload": ref.uri, "result": f"noetl://{OWNER[0]}/default/results/{execution_id}/start~1/0/0/1@1",
         "older": f"noetl://execution/{execution_id}/result/start/x", "command_id": str(command),

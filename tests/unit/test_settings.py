@@ -109,6 +109,11 @@ class TestLayers:
             "projector.settle": "30s",
             "projector.walk": "30s",
             "observe.otlp": "",
+            "quotas.running": "",
+            "quotas.starts_per_minute": "",
+            "quotas.events_per_minute": "",
+            "quotas.tokens": "",
+            "quotas.tenants": "",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

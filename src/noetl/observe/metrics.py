@@ -120,6 +120,9 @@ INSTRUMENTS: dict[str, Instrument] = {
     ),
     "noetl_worker_slots_busy": Instrument("gauge", "Worker slots at work."),
     "noetl_auth_refused_total": Instrument("counter", "Requests refused before they reached a route.", ("reason",)),
+    "noetl_quota_refused_total": Instrument(
+        "counter", "Requests refused because a tenant has reached a limit, by limit.", ("limit",)
+    ),
     "noetl_payload_reads_total": Instrument(
         "counter", "Payloads asked of a tier; any outcome but hit falls through to the next.", ("tier", "outcome")
     ),

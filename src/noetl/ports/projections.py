@@ -123,6 +123,12 @@ class ProjectionStore(Protocol):
         """
         ...
 
+    async def count(
+        self, surface: str, *, tenant_id: str, where: Mapping[str, str | int] | None = None, most: int = 1000
+    ) -> int:
+        """How many rows of a tenant `query` would give, counted up to `most`."""
+        ...
+
     async def save_snapshot(self, snapshot: Snapshot) -> bool:
         """Keep a snapshot; False if one of this root at this position is there already."""
         ...

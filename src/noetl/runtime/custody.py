@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -31,6 +31,7 @@ from noetl.ports.ledger import Ledger
 from noetl.ports.tokens import StoredToken, TokenInfo, Tokens
 from noetl.replay.service import Replayer
 from noetl.runtime.origin import origin_of
+from noetl.runtime.quotas import limits_of, refused
 from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
 
@@ -43,6 +44,7 @@ _MOST_NAME = 128
 _MOST_CONFLICTS = 20
 _PAGE = 500
 _SYSTEM = "system"
+_WHILE = 60.0
 _GRANTED = (*ROLES, WORKER)
 
 
@@ -69,10 +71,14 @@ class _Parts(msgspec.Struct, frozen=True, kw_only=True):
 class Custody:
     """Changes credentials and tokens, and records that they changed: names and fingerprints, never values."""
 
-    def __init__(self, parts: _Parts, *, project_id: str, producer: str) -> None:
+    def __init__(
+        self, parts: _Parts, *, project_id: str, producer: str, most_tokens: Callable[[str], int | None]
+    ) -> None:
+        """`most_tokens` says how many tokens of a tenant may be in force."""
         self._parts = parts
         self._project_id = project_id
         self._producer = producer
+        self._most_tokens = most_tokens
         self._one_at_a_time = asyncio.Lock()
 
     async def put(self, caller: Caller, credential: Credential, *, replace: bool = True) -> CredentialInfo:
@@ -101,12 +107,13 @@ class Custody:
     async def create_token(
         self, caller: Caller, name: str, roles: Sequence[str], *, seconds: float | None
     ) -> TokenGrant:
-        """Make a token for the caller's tenant and organisation. Raises InvalidInput.
+        """Make a token for the caller's tenant and organisation. Raises InvalidInput, QuotaExceeded.
 
         It is kept as a digest; whoever loses the text needs another token.
         """
         grant = self._granted(caller, new_token(), name, roles, seconds)
         async with self._one_at_a_time:
+            await self._check_room(grant.info)
             await self._settle(caller, _SYSTEM)
             await self._parts.tokens.add(StoredToken(info=grant.info, sha256=digest_of(grant.token)))
             await self._settle(caller, caller.principal)
@@ -146,6 +153,19 @@ class Custody:
             expires_at=None if seconds is None else format_time(now + int(seconds * 1e6)),
         )
         return TokenGrant(token=text, info=info)
+
+    async def tokens_in_force(self, tenant_id: str) -> int:
+        """How many tokens of a tenant let somebody in."""
+        now = format_time(self._parts.clock.now())
+        return sum(
+            info.revoked_at is None and (info.expires_at is None or info.expires_at > now)
+            for info in await self._stored_tokens(tenant_id)
+        )
+
+    async def _check_room(self, info: TokenInfo) -> None:
+        most = self._most_tokens(info.tenant_id)
+        if most is not None and await self.tokens_in_force(info.tenant_id) >= most:
+            raise refused(info.tenant_id, "tokens", most, _WHILE)
 
     async def revoke_token(self, caller: Caller, name: str) -> TokenInfo:
         """End a token by its name or id. Raises NotFound."""
@@ -250,7 +270,12 @@ def custody_of(embedded: Embedded, settings: Settings) -> Custody:
         replayer=embedded.replayer,
         clock=embedded.clock,
     )
-    return Custody(parts, project_id=settings.tenant.project, producer=origin_of(settings).producer)
+    return Custody(
+        parts,
+        project_id=settings.tenant.project,
+        producer=origin_of(settings).producer,
+        most_tokens=lambda tenant_id: limits_of(settings.quotas, tenant_id).tokens,
+    )
 
 
 def new_token() -> str:

@@ -42,6 +42,7 @@ from noetl.ports.ledger import Stream
 from noetl.runtime.delivery import Examined, Owner, Part, examine, owner_of
 from noetl.runtime.driver import Origin
 from noetl.runtime.embedded.hold import name_of, take
+from noetl.runtime.quotas import Quotas
 from noetl.runtime.restamp import Restamper
 from noetl.runtime.wiring import Embedded
 
@@ -104,8 +105,10 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 class Ingest:
     """Takes deliveries into the ledger of one home."""
 
-    def __init__(self, embedded: Embedded, home: Path) -> None:
+    def __init__(self, embedded: Embedded, home: Path, quotas: Quotas | None = None) -> None:
+        """`quotas` say how many events a tenant may deliver; None where nobody counts them."""
         self._embedded = embedded
+        self._quotas = quotas
         self._directory = home / "incoming"
         self._running = home / "running"
 
@@ -128,7 +131,7 @@ class Ingest:
         """Examine a delivery and write it, or nothing of it.
 
         Raises InvalidInput or IntegrityMismatch for what is wrong with it in itself, Forbidden for another
-        tenant's, Conflict where this ledger has another history of the same execution.
+        tenant's, Conflict where this ledger has another history of the same execution, QuotaExceeded.
         """
         request = await self._examined(parts, origin, wanted)
         await self._check_missing(request)
@@ -137,6 +140,8 @@ class Ingest:
             if await self._recorded(origin.tenant_id, request.request_id, "accepted"):
                 await self._record(request, "completed")  # a server was killed after the write and before this
             return await self._answer(request, "already there", 0)
+        if self._quotas is not None:
+            await self._quotas.take_events(origin.tenant_id, request.examined.events)
         await self._record(request, "accepted")
         await self._record(request, "processing")
         try:

@@ -26,6 +26,7 @@ from noetl.server import (
     keychain,
     metrics,
     problems,
+    quotas,
     schedules,
     stages,
     streams,
@@ -45,7 +46,7 @@ MOST_BODY = 16 * 1024 * 1024
 _STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
-    keychain.router, metrics.router, internal.router, schedules.router,
+    keychain.router, metrics.router, internal.router, schedules.router, quotas.router,
 )  # fmt: skip
 _ABOUT = (
     "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "

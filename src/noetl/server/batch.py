@@ -60,7 +60,7 @@ _BODY = {"required": True, "content": {MEDIA_TYPE: _BINARY, _ARROW: _BINARY, _JS
 
 
 def _described_delivery() -> dict[str, Any]:
-    found = described(BatchTaken, 400, 409, 413, 415)
+    found = described(BatchTaken, 400, 409, 413, 415, 429)
     taken = found["responses"][200]
     found["responses"][202] = taken
     found["responses"][507] = {**found["responses"][503], "description": "There is no room for it."}
@@ -191,7 +191,7 @@ def _ingest_of(request: Request) -> Ingest:
     state = request.app.state
     if not hasattr(state, "ingest"):
         services = services_of(request)
-        ingest = Ingest(services.embedded, services.place.home)
+        ingest = Ingest(services.embedded, services.place.home, services.quotas)
         ingest.sweep()
         state.ingest = ingest
     found: Ingest = state.ingest

@@ -92,7 +92,7 @@ class BatchAnswer(msgspec.Struct, kw_only=True):
 
 @router.post(
     "/execute",
-    **described(ExecuteAnswer, 404, 409, takes=ExecuteRequest),
+    **described(ExecuteAnswer, 404, 409, 429, takes=ExecuteRequest),
 )
 async def execute(request: Request) -> Response:
     """Run a playbook of the catalog. The answer comes when the execution's beginning is durable.
@@ -220,7 +220,9 @@ async def finalize(execution_id: ExecutionId, request: Request, asking: Caller =
     return answer(said, 404 if said.status == "not_found" else 200)
 
 
-@router.post("/executions/{execution_id}/retry", **described(RetryAnswer, 404, 409, takes=RetryRequest, optional=True))
+@router.post(
+    "/executions/{execution_id}/retry", **described(RetryAnswer, 404, 409, 429, takes=RetryRequest, optional=True)
+)
 async def retry(execution_id: ExecutionId, request: Request, asking: Caller = _EXECUTE) -> Response:
     """Start a new execution that adopts the results of this one and begins at a step, by default the one that failed.
 

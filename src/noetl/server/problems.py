@@ -20,6 +20,7 @@ from noetl.errors import (
     InvalidInput,
     NoetlError,
     NotFound,
+    QuotaExceeded,
     StorageFull,
     Unauthenticated,
     Unavailable,
@@ -48,7 +49,7 @@ class DocumentFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A problem details object. `problems` is there for documents."""
+    """A problem details object. `problems` is there for documents, `limit` and what follows it for quotas."""
 
     type: str
     title: str
@@ -56,6 +57,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     hint: str | None = None
     problems: list[DocumentFault] | None = None
+    limit: str | None = None
+    value: int | None = None
+    retry_after: int | None = None
 
 
 # The first branch that an error belongs to decides.
@@ -66,6 +70,7 @@ _STATUSES: tuple[tuple[type[NoetlError], HTTPStatus], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (InvalidInput, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (QuotaExceeded, HTTPStatus.TOO_MANY_REQUESTS),
     (StorageFull, HTTPStatus.INSUFFICIENT_STORAGE),
     (Unavailable, HTTPStatus.SERVICE_UNAVAILABLE),
 )
@@ -73,6 +78,7 @@ _HEADERS = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
+_WINDOW = 60
 _INSIDE = "something went wrong on our side; the server's log has it"
 
 
@@ -82,8 +88,12 @@ def problem_of(error: Exception) -> Problem:
     if not isinstance(error, NoetlError) or status == HTTPStatus.INTERNAL_SERVER_ERROR:
         damaged = "stored data is not what was written; noetl verify --all names it" * isinstance(error, Corruption)
         return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", damaged or _INSIDE)
-    found = _faults(error) if isinstance(error, InvalidDocument) else None
-    return _problem(status, type(error).__name__, error.message, hint=error.hint, problems=found)
+    found: dict[str, Any] = {"hint": error.hint}
+    if isinstance(error, InvalidDocument):
+        found["problems"] = _faults(error)
+    elif isinstance(error, QuotaExceeded):
+        found |= {"limit": error.limit, "value": error.value, "retry_after": error.retry_after}
+    return _problem(status, type(error).__name__, error.message, **found)
 
 
 def respond(error: Exception) -> Response:
@@ -91,7 +101,19 @@ def respond(error: Exception) -> Response:
     problem = problem_of(error)
     if problem.status == HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("a request failed", exc_info=error)
-    return _answer(problem, _HEADERS.get(HTTPStatus(problem.status)))
+    return _answer(problem, _headers(problem))
+
+
+def _headers(problem: Problem) -> dict[str, str] | None:
+    """What a caller's library understands without reading the problem; for limits, the RateLimit fields of HTTP."""
+    if problem.limit is None:
+        return _HEADERS.get(HTTPStatus(problem.status))
+    rate = f";w={_WINDOW}" * problem.limit.endswith("_per_minute")
+    return {
+        "Retry-After": str(problem.retry_after),
+        "RateLimit-Policy": f'"{problem.limit}";q={problem.value}{rate}',
+        "RateLimit": f'"{problem.limit}";r=0;t={problem.retry_after}',
+    }
 
 
 def install(app: FastAPI) -> None:

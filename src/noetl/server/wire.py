@@ -33,6 +33,7 @@ _PROBLEMS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "What was sent is not valid.",
+    429: "The tenant has reached a limit; Retry-After says when to come back.",
     503: "Not now; try again.",
 }
 _ALWAYS = (401, 403, 422, 503)

@@ -53,7 +53,7 @@ async def test_unknown_routes_and_methods(api: Api) -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("path", ["/events", "/postgres/execute", "/mcp/tools"])
+@pytest.mark.parametrize("path", ["/postgres/execute", "/mcp/tools"])
 async def test_what_is_not_here_yet_is_not_there(api: Api, path: str) -> None:
     assert (await api.client.post(f"/api{path}", json={})).status_code == 404
 

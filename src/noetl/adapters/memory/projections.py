@@ -109,6 +109,12 @@ class MemoryProjectionStore:
         more = len(rows) > limit
         return Page(rows=rows[:limit], next_cursor=_cursor_of(rows[limit - 1]) if more else None)
 
+    async def count(
+        self, surface: str, *, tenant_id: str, where: Mapping[str, str | int] | None = None, most: int = 1000
+    ) -> int:
+        """How many rows there are, up to a number."""
+        return len((await self.query(surface, tenant_id=tenant_id, where=where, limit=most)).rows)
+
     async def save_snapshot(self, snapshot: Snapshot) -> bool:
         """Keep a snapshot unless there is one at its position."""
         return self._snapshots.setdefault(snapshot.root, {}).setdefault(snapshot.position, snapshot) is snapshot

@@ -200,15 +200,7 @@ class PostgresProjectionStore:
         newest_first: bool = True,
     ) -> Page:
         """Rows of a surface over all roots, in order of root and id."""
-        # The names stand in the text itself, or Postgres would not see that a partial or expression index serves.
-        conditions: list[str] = [f"surface = '{_checked(surface)}'"]
-        parameters: list[Any] = []
-        for name, value in (where or {}).items():
-            conditions.append(f"fields -> '{_checked(name)}' = %s::JSONB")
-            parameters.append(sought(value))
-        if tenant_id is not None:
-            conditions.append("tenant_id = %s")
-            parameters.append(tenant_id)
+        conditions, parameters = _conditions(surface, tenant_id, where)
         if cursor:
             conditions.append(f"({_PLACE}) {'<' if newest_first else '>'} (%s, %s, %s, %s)")
             parameters += _place_of_cursor(cursor)
@@ -217,6 +209,15 @@ class PostgresProjectionStore:
         found = await self._database.fetch(sql, (*parameters, limit + 1))
         rows = [_row(row) for row in found[:limit]]
         return Page(rows=rows, next_cursor=_cursor_of(rows[-1]) if len(found) > limit else None)
+
+    async def count(
+        self, surface: str, *, tenant_id: str, where: Mapping[str, str | int] | None = None, most: int = 1000
+    ) -> int:
+        """How many rows there are, up to a number."""
+        conditions, parameters = _conditions(surface, tenant_id, where)
+        found = f"SELECT 1 FROM projection WHERE {' AND '.join(conditions)} LIMIT %s"
+        rows = await self._database.fetch(f"SELECT count(*) FROM ({found}) AS found", (*parameters, most))
+        return int(rows[0][0])
 
     async def save_snapshot(self, snapshot: Snapshot) -> bool:
         """Keep a snapshot unless there is one at its position."""
@@ -233,6 +234,21 @@ class PostgresProjectionStore:
         """Forget all but the newest snapshots of a root."""
         values = {"tenant_id": root.tenant_id, "root": root.stream_id, "keep": keep}
         return len(await self._database.change(_DROP_SNAPSHOTS, values, repeatable=True))
+
+
+def _conditions(
+    surface: str, tenant_id: str | None, where: Mapping[str, str | int] | None
+) -> tuple[list[str], list[Any]]:
+    """The names stand in the text itself, or Postgres would not see that a partial or expression index serves."""
+    conditions: list[str] = [f"surface = '{_checked(surface)}'"]
+    parameters: list[Any] = []
+    for name, value in (where or {}).items():
+        conditions.append(f"fields -> '{_checked(name)}' = %s::JSONB")
+        parameters.append(sought(value))
+    if tenant_id is not None:
+        conditions.append("tenant_id = %s")
+        parameters.append(tenant_id)
+    return conditions, parameters
 
 
 def _place(root: Stream) -> dict[str, Any]:

@@ -177,14 +177,7 @@ class SqliteProjectionStore:
         newest_first: bool = True,
     ) -> Page:
         """Rows of a surface over all roots, in order of root and id."""
-        # The names stand in the text itself, or SQLite would not see that a partial or expression index serves.
-        conditions, parameters = [f"surface = '{_checked(surface)}'"], []
-        for name, value in (where or {}).items():
-            conditions.append(f"json_extract(row, '$.{_checked(name)}') = ?")
-            parameters.append(value)
-        if tenant_id is not None:
-            conditions.append("tenant_id = ?")
-            parameters.append(tenant_id)
+        conditions, parameters = _conditions(surface, tenant_id, where)
         if cursor:
             conditions.append(f"({_PLACE}) {'<' if newest_first else '>'} (?, ?, ?, ?)")
             parameters += _place_of_cursor(cursor)
@@ -195,6 +188,15 @@ class SqliteProjectionStore:
         )
         rows = [_row(row) for row in found[:limit]]
         return Page(rows=rows, next_cursor=_cursor_of(rows[-1]) if len(found) > limit else None)
+
+    async def count(
+        self, surface: str, *, tenant_id: str, where: Mapping[str, str | int] | None = None, most: int = 1000
+    ) -> int:
+        """How many rows there are, up to a number."""
+        conditions, parameters = _conditions(surface, tenant_id, where)
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM projection WHERE {' AND '.join(conditions)} LIMIT ?)"
+        row = await self._database.read(lambda connection: connection.execute(sql, (*parameters, most)).fetchone())
+        return int(row[0])
 
     async def save_snapshot(self, snapshot: Snapshot) -> bool:
         """Keep a snapshot unless there is one at its position."""
@@ -213,6 +215,21 @@ class SqliteProjectionStore:
         """Forget all but the newest snapshots of a root."""
         row = {"tenant_id": root.tenant_id, "root": root.stream_id, "keep": keep}
         return await self._database.write(lambda connection: connection.execute(_DROP_SNAPSHOTS, row).rowcount)
+
+
+def _conditions(
+    surface: str, tenant_id: str | None, where: Mapping[str, str | int] | None
+) -> tuple[list[str], list[Any]]:
+    """The names stand in the text itself, or SQLite would not see that a partial or expression index serves."""
+    conditions: list[str] = [f"surface = '{_checked(surface)}'"]
+    parameters: list[Any] = []
+    for name, value in (where or {}).items():
+        conditions.append(f"json_extract(row, '$.{_checked(name)}') = ?")
+        parameters.append(value)
+    if tenant_id is not None:
+        conditions.append("tenant_id = ?")
+        parameters.append(tenant_id)
+    return conditions, parameters
 
 
 def _place(root: Stream) -> tuple[int, str, str]:

@@ -23,6 +23,7 @@ from noetl.runtime.driver import Execution, Origin, Request
 from noetl.runtime.embedded.runner import Runner, cancel_tree, find_document, open_runner
 from noetl.runtime.logs import kept_logs
 from noetl.runtime.process import process_name
+from noetl.runtime.quotas import Quotas
 from noetl.runtime.remote.desk import Desk
 from noetl.runtime.remote.terms import Afar, terms_of
 from noetl.runtime.service.analysis import analyze
@@ -85,7 +86,15 @@ class Service:
     """
 
     def __init__(
-        self, embedded: Embedded, origin: Origin, runner: Runner, reading: Reading, holdings: Holdings, *, shared: bool
+        self,
+        embedded: Embedded,
+        origin: Origin,
+        runner: Runner,
+        reading: Reading,
+        holdings: Holdings,
+        quotas: Quotas,
+        *,
+        shared: bool,
     ) -> None:
         self.reading = reading
         self.results = Results(reading, embedded, origin)
@@ -94,6 +103,7 @@ class Service:
         self._runner = runner
         self._holdings = holdings
         self._is_shared = shared
+        self._quotas = quotas
         self.desk = Desk(embedded, origin, runner)
         """Where workers of other processes get commands."""
         self._closing = False
@@ -104,8 +114,8 @@ class Service:
     async def execute(self, asked: ExecuteRequest, principal: str) -> ExecuteAnswer:
         """Accept an execution: when this returns, its beginning is durable and somebody works on it.
 
-        Raises NotFound for a playbook or parent that is not there, InvalidDocument, InvalidInput, and Unavailable
-        when no more can be taken.
+        Raises NotFound for a playbook or parent that is not there, InvalidDocument, InvalidInput, QuotaExceeded, and
+        Unavailable when no more can be taken.
         """
         self._check_open()
         self._holdings.check_room()
@@ -155,6 +165,16 @@ class Service:
         )
 
     async def _started(self, request: Request) -> ExecuteAnswer:
+        if self._quotas.of(self._origin.tenant_id).are_of_starts and not await self._is_known(request.key):
+            async with self._quotas.start(self._origin.tenant_id):
+                return await self._begun(request)
+        return await self._begun(request)
+
+    async def _is_known(self, key: str | None) -> bool:
+        """Whether the execution of a key was begun before: asking for it again is no start."""
+        return key is not None and await self._embedded.ledger.by_key(self._origin.tenant_id, key) is not None
+
+    async def _begun(self, request: Request) -> ExecuteAnswer:
         execution_id = await self._runner.start(request)
         execution = await self._runner.driver.execution(execution_id)
         is_new = execution_id in self._holdings or (self._is_shared and request.key is None)
@@ -349,7 +369,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    embedded: Embedded, origin: Origin, place: Workplace, freshness: Freshness
+    embedded: Embedded, origin: Origin, place: Workplace, freshness: Freshness, quotas: Quotas
 ) -> AsyncIterator[Service]:
     """A service with its workers at work. What it has not finished at the end is left to whoever comes next."""
     holdings = Unlocked() if place.is_shared else Holdings(place.home / "running", origin.tenant_id, place.most_running)
@@ -386,7 +406,7 @@ async def open_service(
         ):
             reading = Reading(embedded, origin, runner.driver, holdings, freshness, watch, runner.routes)
             with filtered(runner.tooling.vault.guard):
-                service = Service(embedded, origin, runner, reading, holdings, shared=place.is_shared)
+                service = Service(embedded, origin, runner, reading, holdings, quotas, shared=place.is_shared)
                 try:
                     yield service
                 finally:

@@ -16,6 +16,7 @@ from noetl.runtime.levels import Owned
 from noetl.runtime.origin import origin_of
 from noetl.runtime.process import process_name
 from noetl.runtime.projector import PROJECTOR
+from noetl.runtime.quotas import Quotas
 from noetl.runtime.remote.alone import Left
 from noetl.runtime.service.freshness import Freshness
 from noetl.runtime.service.service import Service, Workplace, open_service
@@ -37,6 +38,7 @@ class Services:
 
     def __init__(self, embedded: Embedded, settings: Settings, place: Workplace, freshness: Freshness) -> None:
         self.embedded = embedded
+        self.quotas = Quotas(settings.quotas, embedded.kv, embedded.clock, embedded.projections, freshness.now)
         self.settings = settings
         self.place = place
         self._freshness = freshness
@@ -61,7 +63,7 @@ class Services:
                 own = origin_of(self.settings, tenant_id, organization_id)
                 origin = msgspec.structs.replace(own, server_url=self.place.server_url)
                 self._services[name] = await self._opened.enter_async_context(
-                    open_service(embedded, origin, self.place, self._freshness)
+                    open_service(embedded, origin, self.place, self._freshness, self.quotas)
                 )
             return self._services[name]
 

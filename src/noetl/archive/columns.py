@@ -7,6 +7,7 @@ columns say something else than its envelopes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,15 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.fold.rows import CommandRow
 from noetl.kernel.time import parse_time
 
-__all__ = ["CHUNK_BYTES", "COMMAND_SCHEMA", "EVENT_SCHEMA", "EventsWriter", "read_events", "write_commands"]
+__all__ = [
+    "CHUNK_BYTES",
+    "COMMAND_SCHEMA",
+    "EVENT_SCHEMA",
+    "EventsWriter",
+    "read_events",
+    "read_stream",
+    "write_commands",
+]
 
 CHUNK_BYTES = 4 << 20
 _MOST_BATCH_BYTES = 16 * CHUNK_BYTES
@@ -110,18 +119,34 @@ def read_events(path: Path, name: str) -> Iterator[tuple[str, Envelope]]:
     Raises InvalidInput for a file that is torn or of another kind, IntegrityMismatch where columns and envelope
     differ. The file may come from anybody: nothing in it is used before Arrow has validated it.
     """
+    with _explained(name), pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+        chunks = (reader.get_batch(index) for index in range(reader.num_record_batches))
+        yield from _read(reader.schema, chunks, name)
+
+
+def read_stream(path: Path, name: str) -> Iterator[tuple[str, Envelope]]:
+    """The same columns in Arrow's stream format. Raises as `read_events` does."""
+    with _explained(name), pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+        yield from _read(reader.schema, reader, name)
+
+
+def _read(schema: pa.Schema, chunks: Iterable[pa.RecordBatch], name: str) -> Iterator[tuple[str, Envelope]]:
+    if not schema.equals(EVENT_SCHEMA):
+        raise InvalidInput(f"{name}: not the events of a buffer: its columns are {_described(schema)}")
+    done = 0
+    for batch in chunks:
+        batch.validate(full=True)
+        if batch.nbytes > _MOST_BATCH_BYTES:
+            raise InvalidInput(f"{name}: a chunk of {batch.nbytes} bytes, the limit is {_MOST_BATCH_BYTES}")
+        yield from _events_in(batch, name, done)
+        done += batch.num_rows
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """What Arrow finds wrong, in our words. A disk that cannot be read is another matter."""
     try:
-        with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-            if not reader.schema.equals(EVENT_SCHEMA):
-                raise InvalidInput(f"{name}: not the events of a buffer: its columns are {_described(reader.schema)}")
-            done = 0
-            for index in range(reader.num_record_batches):
-                batch = reader.get_batch(index)
-                batch.validate(full=True)
-                if batch.nbytes > _MOST_BATCH_BYTES:
-                    raise InvalidInput(f"{name}: a chunk of {batch.nbytes} bytes, the limit is {_MOST_BATCH_BYTES}")
-                yield from _events_in(batch, name, done)
-                done += batch.num_rows
+        yield
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and not isinstance(error, pa.ArrowException) and error.errno is not None:
             raise

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -46,9 +46,11 @@ from noetl.runtime.quotas import Quotas
 from noetl.runtime.restamp import Restamper
 from noetl.runtime.wiring import Embedded
 
-__all__ = ["MOST_BYTES", "BatchProgress", "BatchTaken", "Ingest", "Wanted"]
+__all__ = ["MOST_ARRIVING", "MOST_BYTES", "BatchProgress", "BatchTaken", "Ingest", "Wanted"]
 
 MOST_BYTES = 8 << 30
+MOST_ARRIVING = 64
+"""How many deliveries a server receives at once."""
 _ID_DIGITS = 32
 _STATES = ("accepted", "processing", "failed", "completed")
 _ENDED = ("completed", "failed")
@@ -63,9 +65,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a delivery: `completed`, or `already there` when nothing had to be written.
+    """What came of a delivery: `completed`, `already there` when nothing had to be written, or `accepted`.
 
-    `position` is where the last event of the execution's own stream stands in this ledger.
+    `position` is where the last event of the execution's own stream stands in this ledger; 0 if it is still to come.
     """
 
     status: str
@@ -111,6 +113,7 @@ class Ingest:
         self._quotas = quotas
         self._directory = home / "incoming"
         self._running = home / "running"
+        self._arriving = 0
 
     def sweep(self) -> None:
         """Remove what a server that was killed has left; to be called while none is receiving."""
@@ -118,7 +121,18 @@ class Ingest:
 
     @contextlib.asynccontextmanager
     async def waiting_room(self) -> AsyncIterator[Path]:
-        """A directory for one delivery, gone when it has been dealt with."""
+        """A directory for one delivery, gone when it has been dealt with. Raises Unavailable when there are many."""
+        if self._arriving >= MOST_ARRIVING:
+            raise Unavailable(f"{self._arriving} deliveries are just arriving", hint="send it again later")
+        self._arriving += 1
+        try:
+            async with self._room() as place:
+                yield place
+        finally:
+            self._arriving -= 1
+
+    @contextlib.asynccontextmanager
+    async def _room(self) -> AsyncIterator[Path]:
         with storage_errors(self._directory):
             await in_thread(self._directory.mkdir, parents=True, exist_ok=True)
             place = Path(await in_thread(tempfile.mkdtemp, dir=self._directory))
@@ -127,45 +141,76 @@ class Ingest:
         finally:
             await in_thread(shutil.rmtree, place, ignore_errors=True)
 
-    async def take(self, parts: Sequence[Part], origin: Origin, wanted: Wanted) -> BatchTaken:
-        """Examine a delivery and write it, or nothing of it.
+    async def take(
+        self, parts: Sequence[Part], origin: Origin, wanted: Wanted, *, is_waiting: bool = False
+    ) -> BatchTaken:
+        """Examine a delivery and write it, or nothing of it; one that `is_waiting` was accepted before.
 
         Raises InvalidInput or IntegrityMismatch for what is wrong with it in itself, Forbidden for another
         tenant's, Conflict where this ledger has another history of the same execution, QuotaExceeded.
         """
         request = await self._examined(parts, origin, wanted)
         await self._check_missing(request)
-        if await self._is_here(request):
-            await self._heal(request)
-            if await self._recorded(origin.tenant_id, request.request_id, "accepted"):
-                await self._record(request, "completed")  # a server was killed after the write and before this
-            return await self._answer(request, "already there", 0)
-        if self._quotas is not None:
-            await self._quotas.take_events(origin.tenant_id, request.examined.events)
+        if (done := await self._already(request)) is not None:
+            return done
+        if not is_waiting:
+            await self._charge(request)
         await self._record(request, "accepted")
         await self._record(request, "processing")
         try:
             written = await self._write(request)
         except NoetlError as error:
-            with contextlib.suppress(NoetlError):  # a disk that is full for one is full for the other
-                await self._record(request, "failed", error=str(error))
+            if not is_waiting:  # whoever keeps it tries again, or says what has become of it
+                with contextlib.suppress(NoetlError):  # a disk that is full for one is full for the other
+                    await self._record(request, "failed", error=str(error))
             raise
         await self._record(request, "completed")
         await self._embedded.projector.catch_up()
         return await self._answer(request, "completed", written)
 
-    async def progress(self, tenant_id: str, request_id: str) -> BatchProgress:
-        """How far a request has come. Raises NotFound."""
-        found = await self._history(tenant_id, request_id)
-        if not found:
-            raise NotFound(f"there is no batch request {request_id}", hint="a request that was refused leaves none")
-        return _progress(found[-1])
+    async def accept(
+        self, parts: Sequence[Part], origin: Origin, wanted: Wanted, keep: Callable[[str], Awaitable[None]]
+    ) -> BatchTaken:
+        """Examine a delivery and have it kept, to be written later. Raises as `take` does.
 
-    async def follow(self, tenant_id: str, request_id: str) -> AsyncIterator[BatchProgress]:
+        `keep` is given the name of the request, and returns when the delivery is durable.
+        """
+        request = await self._examined(parts, origin, wanted)
+        await self._check_missing(request)
+        if (done := await self._already(request)) is not None:
+            return done
+        await self._charge(request)
+        await keep(request.request_id)
+        await self._record(request, "accepted")
+        return self._taken(request, "accepted", 0, 0)
+
+    async def fail(self, origin: Origin, request_id: str, error: NoetlError) -> None:
+        """Say that a delivery which was accepted cannot be written after all."""
+        accepted = await self._recorded(origin.tenant_id, request_id, "accepted")
+        if accepted is not None and not await self._recorded(origin.tenant_id, request_id, "failed"):
+            said = {name: accepted.payload[name] for name in ("request_id", "execution_id", "events")}
+            await self._tell(origin, "failed", {**said, "error": str(error)})
+
+    async def _already(self, request: _Request) -> BatchTaken | None:
+        """What is said of a delivery that is here; None for one that is not."""
+        if not await self._is_here(request):
+            return None
+        await self._heal(request)
+        if await self._recorded(request.origin.tenant_id, request.request_id, "accepted"):
+            await self._record(request, "completed")  # a server was killed after the write and before this
+        return await self._answer(request, "already there", 0)
+
+    async def _charge(self, request: _Request) -> None:
+        if self._quotas is not None:
+            await self._quotas.take_events(request.origin.tenant_id, request.examined.events)
+
+    async def progress(self, owner: Owner, request_id: str) -> BatchProgress:
+        """How far a request of an organisation has come. Raises NotFound."""
+        return _progress((await self._history(owner, request_id))[-1])
+
+    async def follow(self, owner: Owner, request_id: str) -> AsyncIterator[BatchProgress]:
         """Every state of a request, those it has been in first, up to its end. Raises NotFound."""
-        position, found = await self._embedded.ledger.position(), await self._history(tenant_id, request_id)
-        if not found:
-            raise NotFound(f"there is no batch request {request_id}", hint="a request that was refused leaves none")
+        position, found = await self._embedded.ledger.position(), await self._history(owner, request_id)
         for event in found:
             yield _progress(event)
         if _progress(found[-1]).status in _ENDED:
@@ -173,7 +218,7 @@ class Ingest:
         seen = {event.event_id for event in found}
         async for item in self._embedded.ledger.subscribe(after_position=position):
             event = item.event
-            if event.tenant_id != tenant_id or event.aggregate_id != request_id or event.event_id in seen:
+            if event.tenant_id != owner.tenant_id or event.aggregate_id != request_id or event.event_id in seen:
                 continue
             yield _progress(event)
             if _progress(event).status in _ENDED:
@@ -273,6 +318,9 @@ class Ingest:
         last = await self._embedded.ledger.read(
             request.stream, after_version=head.version - 1, to_version=head.version, limit=1
         )
+        return self._taken(request, status, written, last[0].position)
+
+    def _taken(self, request: _Request, status: str, written: int, position: int) -> BatchTaken:
         return BatchTaken(
             status=status,
             request_id=request.request_id,
@@ -280,7 +328,7 @@ class Ingest:
             executions=tuple(map(str, request.examined.executions)),
             events=request.examined.events,
             written=written,
-            position=last[0].position,
+            position=position,
         )
 
     def _store(self, request: _Request) -> PayloadStore:
@@ -318,6 +366,9 @@ class Ingest:
                 payload["original"] = _end_of(request.execution_id, request.examined.heads)
         if error is not None:
             payload["error"] = error
+        await self._tell(origin, state, payload)
+
+    async def _tell(self, origin: Origin, state: str, payload: Json) -> None:
         draft = Draft(
             event_type=f"batch.{state}",
             tenant_id=origin.tenant_id,
@@ -326,10 +377,10 @@ class Ingest:
             principal=origin.principal,
             producer=origin.producer,
             aggregate_type="batch",
-            aggregate_id=request.request_id,
+            aggregate_id=payload["request_id"],
             status=state.upper(),
             payload=payload,
-            idempotency_key=_key(request.request_id, state),
+            idempotency_key=_key(payload["request_id"], state),
         )
         stream = Stream(origin.tenant_id, f"tenant/{origin.tenant_id}")
         await self._embedded.ledger.append([Batch(stream=stream, drafts=[draft])])
@@ -338,10 +389,13 @@ class Ingest:
         found = await self._embedded.ledger.by_key(tenant_id, _key(request_id, state))
         return None if found is None else found.event
 
-    async def _history(self, tenant_id: str, request_id: str) -> list[Envelope]:
+    async def _history(self, owner: Owner, request_id: str) -> list[Envelope]:
         """The states a request has been in; one that failed and was sent again may have been completed after all."""
-        found = [await self._recorded(tenant_id, request_id, state) for state in _STATES]
-        return [event for event in found if event is not None]
+        told = [await self._recorded(owner.tenant_id, request_id, state) for state in _STATES]
+        found = [event for event in told if event is not None and event.organization_id == owner.organization_id]
+        if not found:
+            raise NotFound(f"there is no batch request {request_id}", hint="a request that was refused leaves none")
+        return found
 
 
 def _restamper(owner: Owner, origin: Origin, as_tenant: str | None) -> Restamper | None:

@@ -2,27 +2,27 @@
 
 application/x-tar                    what `noetl push` sends: buffers with their payloads, streamed to the disk
 application/vnd.apache.arrow.file    the `events.feather` of one buffer; its payloads must be here already
+application/vnd.apache.arrow.stream  the same columns as a stream
 application/json                     `{"events": [envelope, ...]}`; the same
 """
 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, HTTPException, Path, Request, Response
 
-from noetl.archive.jsonl import parse_line
-from noetl.archive.parcel import MEDIA_TYPE, Unpacker
+from noetl.archive.parcel import Unpacker
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound
-from noetl.kernel.event import Envelope
 from noetl.kernel.ids import MAX_ID
 from noetl.payloads.blocking import in_thread, regroup, storage_errors
-from noetl.runtime.delivery import Part, buffer_part, events_part
+from noetl.runtime.delivery import Owner, Part, buffer_part
 from noetl.runtime.driver import Origin
-from noetl.runtime.ingest import MOST_BYTES, BatchProgress, BatchTaken, Ingest, Wanted
+from noetl.runtime.incoming import ARROW_FILE, ARROW_STREAM, JSON, PARCEL, NotJson, parts_of
+from noetl.runtime.ingest import MOST_BYTES, BatchProgress, BatchTaken, Wanted
 from noetl.runtime.origin import origin_of
 from noetl.server.context import Caller, require, services_of
 from noetl.server.problems import Malformed
@@ -33,8 +33,9 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/api/events/batch", tags=["batch"])
 
-_ARROW = "application/vnd.apache.arrow.file"
-_JSON = "application/json"
+_KINDS = (PARCEL, ARROW_FILE, ARROW_STREAM, JSON)
+_LATER = "respond-async"
+_MOST_WAITING_BYTES = 1 << 30
 _MOST_JSON = 32 << 20
 _READ = Depends(require("read"))
 _EXECUTE = Depends(require("execute"))
@@ -42,11 +43,8 @@ _EXECUTE = Depends(require("execute"))
 ExecutionId = Annotated[int | None, Header(alias="X-NoETL-Execution-Id", ge=1, le=MAX_ID)]
 EventCount = Annotated[int | None, Header(alias="X-NoETL-Event-Count", ge=1, le=MAX_ID)]
 AsTenant = Annotated[str | None, Header(alias="X-NoETL-As", min_length=1, max_length=200)]
+Prefer = Annotated[str | None, Header(description="`respond-async`: do not wait until it is written.")]
 RequestId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
-
-
-class _Events(msgspec.Struct, forbid_unknown_fields=True):
-    events: list[msgspec.Raw]
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -56,7 +54,7 @@ _EVENTS = {
     "additionalProperties": False,
     "properties": {"events": {"type": "array", "minItems": 1, "items": {"type": "object"}}},
 }
-_BODY = {"required": True, "content": {MEDIA_TYPE: _BINARY, _ARROW: _BINARY, _JSON: {"schema": _EVENTS}}}
+_BODY = {"required": True, "content": {**dict.fromkeys(_KINDS[:3], _BINARY), JSON: {"schema": _EVENTS}}}
 
 
 def _described_delivery() -> dict[str, Any]:
@@ -81,37 +79,52 @@ async def deliver(
     execution_id: ExecutionId = None,
     event_count: EventCount = None,
     as_tenant: AsTenant = None,
+    prefer: Prefer = None,
     asking: Caller = _EXECUTE,
 ) -> Response:
     """Take the history of an execution, and of those it called: all of it, once it is proven, or nothing.
 
-    The answer comes when everything is durable. Sending the same again is harmless; sending a longer history of the
-    same execution adds the rest.
+    The answer comes when everything is written, or, with `Prefer: respond-async`, as soon as it is proven and kept;
+    it is written then by this server or the next one. Sending the same again is harmless; sending a longer history of
+    the same execution adds the rest.
     """
-    ingest = _ingest_of(request)
+    services = services_of(request)
     wanted = Wanted(execution_id=execution_id, events=event_count, as_tenant=as_tenant)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _KINDS:
+        raise HTTPException(415, f"'{kind}' is not taken here; send {', '.join(_KINDS)}")
+    origin, later = _origin_of(request, asking), _prefers_later(prefer)
     try:
-        async with ingest.waiting_room() as room:
-            parts = await _received(request, kind, room)
-            taken = await ingest.take(parts, _origin_of(request, asking), wanted)
+        async with services.ingest.waiting_room() as room:
+            if later:
+                body = await _saved(request, kind, room, _MOST_WAITING_BYTES)
+                taken = await services.incoming.accept(kind, body, room, origin, wanted)
+            else:
+                parts = await _received(request, kind, room)
+                taken = await services.ingest.take(parts, origin, wanted)
+    except NotJson as error:
+        raise Malformed(error.message) from None
     except (IntegrityMismatch, NotFound) as error:  # what came is at fault, not what is kept here
         raise InvalidInput(error.message, hint=error.hint) from None
-    return answer(taken, 200 if taken.status == "already there" else 202)
+    said = answer(taken, 200 if taken.status == "already there" else 202)
+    said.headers["Location"] = f"/api/events/batch/{taken.request_id}/status"
+    if later:
+        said.headers["Preference-Applied"] = _LATER
+    return said
 
 
 @router.get("/{request_id}/status", **described(BatchProgress, 404))
 async def status(request_id: RequestId, request: Request, asking: Caller = _READ) -> Response:
     """How far a request has come."""
-    return answer(await _ingest_of(request).progress(asking.tenant_id, request_id))
+    return answer(await services_of(request).ingest.progress(_owner(asking), request_id))
 
 
 @router.get("/{request_id}/stream", **_described_stream())
 async def stream(request_id: RequestId, request: Request, asking: Caller = _READ) -> Response:
     """Every state of a request as it is reached, as server-sent events; ends with the request."""
-    ingest = _ingest_of(request)
-    await ingest.progress(asking.tenant_id, request_id)  # one that is not there is said so before the stream begins
-    return streaming(request, ingest.follow(asking.tenant_id, request_id), _message)
+    ingest = services_of(request).ingest
+    await ingest.progress(_owner(asking), request_id)  # one that is not there is said so before the stream begins
+    return streaming(request, ingest.follow(_owner(asking), request_id), _message)
 
 
 def _message(state: BatchProgress) -> bytes:
@@ -119,17 +132,10 @@ def _message(state: BatchProgress) -> bytes:
 
 
 async def _received(request: Request, kind: str, room: pathlib.Path) -> list[Part]:
-    if kind == MEDIA_TYPE:
+    if kind == PARCEL:  # unpacked on the way: it may be too large to lie here twice
         folders = await _unpacked(request, room)
         return await in_thread(lambda: [buffer_part(folder, whole=False) for folder in folders])
-    if kind == _ARROW:
-        from noetl.archive.columns import read_events
-
-        file = await _saved(request, room / "events.feather")
-        return [events_part(file.name, lambda: read_events(file, file.name))]
-    if kind == _JSON:
-        return [await _parsed(request)]
-    raise HTTPException(415, f"'{kind}' is not taken here; send {MEDIA_TYPE}, {_ARROW} or {_JSON}")
+    return await in_thread(parts_of, kind, await _saved(request, kind, room), room)
 
 
 async def _unpacked(request: Request, room: pathlib.Path) -> list[pathlib.Path]:
@@ -142,33 +148,12 @@ async def _unpacked(request: Request, room: pathlib.Path) -> list[pathlib.Path]:
         unpacker.close()
 
 
-async def _saved(request: Request, file: pathlib.Path) -> pathlib.Path:
+async def _saved(request: Request, kind: str, room: pathlib.Path, most: int = MOST_BYTES) -> pathlib.Path:
+    file = room / "body"
     with storage_errors(file), file.open("xb") as sink:
-        async for piece in regroup(_bounded(request, MOST_BYTES)):
+        async for piece in regroup(_bounded(request, _MOST_JSON if kind == JSON else most)):
             await in_thread(sink.write, piece)
     return file
-
-
-async def _parsed(request: Request) -> Part:
-    body = b"".join([piece async for piece in _bounded(request, _MOST_JSON)])
-    events = await in_thread(_events_in, body)
-    return events_part("events", lambda: iter(events))
-
-
-def _events_in(body: bytes) -> list[tuple[str, Envelope]]:
-    try:
-        raw = msgspec.json.decode(body, type=_Events).events
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f'the body is not {{"events": [...]}}: {error}') from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"the body is not JSON: {error}") from None
-    return list(_placed(raw))
-
-
-def _placed(raw: list[msgspec.Raw]) -> Iterator[tuple[str, Envelope]]:
-    for number, data in enumerate(raw):
-        place = f"events[{number}]"
-        yield place, parse_line(bytes(data) + b"\n", place)
 
 
 async def _bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
@@ -186,16 +171,13 @@ async def _bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise HTTPException(413, f"the body is larger than {limit} bytes")
 
 
-def _ingest_of(request: Request) -> Ingest:
-    """The ingest of this application; made with the first request, when nothing can be arriving yet."""
-    state = request.app.state
-    if not hasattr(state, "ingest"):
-        services = services_of(request)
-        ingest = Ingest(services.embedded, services.place.home, services.quotas)
-        ingest.sweep()
-        state.ingest = ingest
-    found: Ingest = state.ingest
-    return found
+def _prefers_later(prefer: str | None) -> bool:
+    """Whether the caller does not want to wait (RFC 7240)."""
+    return _LATER in {one.partition(";")[0].strip().lower() for one in (prefer or "").split(",")}
+
+
+def _owner(asking: Caller) -> Owner:
+    return Owner(asking.tenant_id, asking.organization_id)
 
 
 def _origin_of(request: Request, asking: Caller) -> Origin:

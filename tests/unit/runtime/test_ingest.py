@@ -14,7 +14,7 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.stamp import Batch
 from noetl.ports.ledger import Adopted, Ledger, Stream
 from noetl.runtime.buffers import keep_buffers
-from noetl.runtime.delivery import Part, buffer_part, events_part
+from noetl.runtime.delivery import Owner, Part, buffer_part, events_part
 from noetl.runtime.embedded.hold import name_of, take
 from noetl.runtime.ingest import BatchTaken, Ingest, Wanted
 from noetl.runtime.wiring import Embedded
@@ -227,7 +227,7 @@ async def test_a_full_disk_writes_nothing_and_is_said_to_have_failed(
     assert await other.states() == ["accepted", "processing", "failed"]
     taken = await other.take(parts)
     assert taken.status == "completed"
-    progress = await Ingest(other.embedded, other.home).progress("acme", taken.request_id)
+    progress = await Ingest(other.embedded, other.home).progress(Owner("acme", "retail"), taken.request_id)
     assert (progress.status, progress.execution_id, progress.events) == ("completed", str(EXECUTION), 11)
 
 
@@ -346,18 +346,20 @@ async def test_a_request_can_be_followed(source: Embedded, other: Other, tmp_pat
         await other.failing(Fails(other.ledger, 3)).take(parts)
     request_id = (await other.ledger.read(TENANT))[0].event.aggregate_id
     ingest = Ingest(other.embedded, other.home)
-    states = ingest.follow("acme", request_id)
+    states = ingest.follow(Owner("acme", "retail"), request_id)
     assert [(await anext(states)).status, (await anext(states)).status] == ["accepted", "processing"]
     await other.take(parts)
     assert [state.status async for state in states] == ["completed"]
-    assert [state.status async for state in ingest.follow("acme", request_id)][-1] == "completed"
+    assert [state.status async for state in ingest.follow(Owner("acme", "retail"), request_id)][-1] == "completed"
 
 
 async def test_nobody_sees_the_requests_of_others(source: Embedded, other: Other, tmp_path: Path) -> None:
     await whole(source)
     taken = await other.take(await parts_of(source, tmp_path))
     with pytest.raises(NotFound, match="there is no batch request"):
-        await Ingest(other.embedded, other.home).progress("labs", taken.request_id)
+        await Ingest(other.embedded, other.home).progress(Owner("labs", "retail"), taken.request_id)
+    with pytest.raises(NotFound, match="there is no batch request"):
+        await Ingest(other.embedded, other.home).progress(Owner("acme", "wholesale"), taken.request_id)
 
 
 async def test_a_waiting_room_leaves_nothing_and_a_dead_one_is_swept(other: Other) -> None:
@@ -368,3 +370,14 @@ async def test_a_waiting_room_leaves_nothing_and_a_dead_one_is_swept(other: Othe
     (other.home / "incoming" / "dead").mkdir()
     ingest.sweep()
     assert not (other.home / "incoming").exists()
+
+
+async def test_no_more_arrive_than_there_is_room_for(other: Other, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl.runtime.ingest.MOST_ARRIVING", 1)
+    ingest = Ingest(other.embedded, other.home)
+    async with ingest.waiting_room():
+        with pytest.raises(Unavailable, match="1 deliveries are just arriving"):
+            async with ingest.waiting_room():
+                pytest.fail("it was let in")
+    async with ingest.waiting_room():
+        pass

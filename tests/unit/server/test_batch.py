@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pyarrow as pa
 import pytest
 
 from noetl.archive.jsonl import line_of
@@ -113,6 +114,29 @@ async def test_events_alone_as_arrow_and_as_json(
     lines = [json.loads(line_of(event)) for event in await events_of(source)]
     added = await client.post(ROUTE, json={"events": lines})
     assert (added.status_code, added.json()["written"]) == (202, 1)
+    assert await events_of(server) == await events_of(source)
+
+
+async def test_events_alone_as_a_stream_of_arrow(
+    client: httpx.AsyncClient, source: Embedded, server: Embedded, tmp_path: Path
+) -> None:
+    history = History(source)
+    await history.tell("playbook.initialized", payload={"path": "a/b"})
+    await history.end()
+    (buffer,) = await keep_buffers(source, tmp_path / "a", history.root)
+    sink = pa.BufferOutputStream()
+    with (
+        pa.ipc.open_file((buffer / "events.feather").read_bytes()) as file,
+        pa.ipc.new_stream(sink, file.schema) as stream,
+    ):
+        for index in range(file.num_record_batches):
+            stream.write_batch(file.get_batch(index))
+    body = sink.getvalue().to_pybytes()
+    headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+    torn = await client.post(ROUTE, content=body[: len(body) // 2], headers=headers)
+    assert (torn.status_code, "events: not a readable Arrow file" in torn.json()["detail"]) == (422, True)
+    taken = await client.post(ROUTE, content=body, headers=headers)
+    assert (taken.status_code, taken.json()["written"]) == (202, 2)
     assert await events_of(server) == await events_of(source)
 
 
@@ -221,8 +245,9 @@ async def test_a_body_that_is_too_large(
 async def test_the_description_names_every_body_and_answer(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()["paths"][ROUTE]["post"]
     assert set(described["requestBody"]["content"]) == {
-        "application/x-tar", "application/vnd.apache.arrow.file", "application/json",
+        "application/x-tar", "application/vnd.apache.arrow.file", "application/vnd.apache.arrow.stream",
+        "application/json",
     }  # fmt: skip
     assert {"200", "202", "400", "403", "409", "413", "415", "422"} <= set(described["responses"])
     names = {parameter["name"].lower() for parameter in described["parameters"]}
-    assert names == {"x-noetl-execution-id", "x-noetl-event-count", "x-noetl-as"}
+    assert names == {"x-noetl-execution-id", "x-noetl-event-count", "x-noetl-as", "prefer"}

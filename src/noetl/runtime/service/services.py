@@ -12,6 +12,8 @@ import msgspec
 from noetl.errors import NoetlError, Unauthenticated, Unavailable
 from noetl.kernel.streams import execution_of
 from noetl.replay.shares import projected_to
+from noetl.runtime.incoming import Incoming
+from noetl.runtime.ingest import Ingest
 from noetl.runtime.levels import Owned
 from noetl.runtime.origin import origin_of
 from noetl.runtime.process import process_name
@@ -41,6 +43,8 @@ class Services:
         self.quotas = Quotas(settings.quotas, embedded.kv, embedded.clock, embedded.projections, freshness.now)
         self.settings = settings
         self.place = place
+        self.ingest = Ingest(embedded, place.home, self.quotas)
+        self.incoming = Incoming(embedded, self.ingest)
         self._freshness = freshness
         self._services: dict[tuple[str, str], Service] = {}
         self._opening = asyncio.Lock()
@@ -175,7 +179,9 @@ async def open_services(embedded: Embedded, settings: Settings, place: Workplace
     """Services over one ledger, with the rows following it; all is stopped at the end."""
     freshness = Freshness(embedded.projector, embedded.clock)
     services = Services(embedded, settings, place, freshness)
-    beside = [asyncio.create_task(freshness.follow()), asyncio.create_task(services.tidy())]
+    services.ingest.sweep()
+    running = (freshness.follow(), services.tidy(), services.incoming.serve())
+    beside = [asyncio.create_task(one) for one in running]
     succession = None
     if place.is_shared:
         succession = Succession(

@@ -27,6 +27,7 @@ from noetl.server import (
     metrics,
     problems,
     quotas,
+    reports,
     schedules,
     stages,
     streams,
@@ -46,7 +47,7 @@ MOST_BODY = 16 * 1024 * 1024
 _STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
-    keychain.router, metrics.router, internal.router, schedules.router, quotas.router,
+    keychain.router, metrics.router, internal.router, schedules.router, quotas.router, reports.router,
 )  # fmt: skip
 _ABOUT = (
     "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "

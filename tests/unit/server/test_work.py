@@ -92,6 +92,56 @@ async def test_what_is_not_there_or_not_theirs_is_not_found(api: Api) -> None:
     await api.post(f"/commands/{known['command_id']}/report", {**right, "report": report}, 409)
 
 
+class TestEvents:
+    """Workers that speak in events, as the language reference has them."""
+
+    async def claimed(self, api: Api) -> dict[str, Any]:
+        known = await issued(api)
+        asked = {**ASKED, "execution_id": known["execution_id"]}
+        given = await api.post(f"/commands/{known['command_id']}/claim", asked)
+        return {**asked, "command_id": str(known["command_id"]), "token": given["token"], "stage": given["stage"]}
+
+    async def test_a_command_is_kept_and_ended(self, api: Api) -> None:
+        own = await self.claimed(api)
+        beat = await api.post("/events", {**own, "event_type": "command.heartbeat"})
+        assert (beat["status"], beat["commands_generated"]) == ("ok", 0)
+        done = {**own, "name": "call.done", "node_name": "a", "payload": {}}
+        said = await api.post("/events", {**done, "result": {"status": "ok", "context": {"n": 1}}})
+        assert (said["status"], said["event_id"].isdecimal()) == ("ok", True)
+        view = await api.get(f"/executions/{own['execution_id']}")
+        assert (view["status"], view["result"]) == ("COMPLETED", {"n": 1})
+        refused = await api.post("/events", {**done, "result": {"status": "ok"}}, 409)
+        assert "was given to somebody else" in refused["detail"]
+
+    async def test_a_failure_says_what_it_is(self, api: Api) -> None:
+        own = await self.claimed(api)
+        error = {"kind": "timeout", "code": "LATE", "message": "too late"}
+        await api.post("/events", {**own, "event_type": "command.failed", "error": error})
+        failed = await api.get(f"/executions/{own['execution_id']}")
+        assert (failed["status"], failed["error"]["code"]) == ("FAILED", "LATE")
+
+    async def test_several_at_once_spoil_each_other_not(self, api: Api) -> None:
+        own = [await self.claimed(api) for _ in range(2)]
+        done = [{**one, "event_type": "call.done", "result": {"status": "ok", "context": {}}} for one in own]
+        said = await api.post("/events", {"events": [done[0], {"a": 1}, done[0], done[1]]})
+        assert [one["status"] for one in said["items"]] == ["ok", "refused", "refused", "ok"]
+        assert [(one["error"] or {}).get("status") for one in said["items"]] == [None, 422, 409, None]
+        for one in own:
+            assert (await api.get(f"/executions/{one['execution_id']}"))["status"] == "COMPLETED"
+
+    async def test_what_is_no_report_is_refused(self, api: Api) -> None:
+        own = await self.claimed(api)
+        other = await api.post("/events", {**own, "event_type": "playbook.completed"}, 422)
+        assert ("workers do not report 'playbook.completed'" in other["detail"], "call.done" in other["hint"]) == (
+            True, True,
+        )  # fmt: skip
+        stored = {**own, "event_type": "call.done", "result": {"status": "ok", "reference": {}}}
+        assert "stored elsewhere" in (await api.post("/events", stored, 422))["detail"]
+        await api.post("/events", {**own, "event_type": "call.done", "token": own["token"] + 1}, 409)
+        await api.post("/events", {"events": []}, 422)
+        await api.post("/events", [], 422)
+
+
 async def test_a_body_may_be_large_but_not_as_large_as_it_likes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "MOST_BODY", 1000)
     answer = await api.client.post("/api/commands/1/report", content=b"x" * 1001)
@@ -102,5 +152,5 @@ async def test_a_body_may_be_large_but_not_as_large_as_it_likes(api: Api, monkey
 async def test_only_workers_may_ask(tmp_path: Path, role: str) -> None:
     caller = Caller(principal="x", tenant_id="t", organization_id="o", roles=frozenset({role}))
     async with open_api(tmp_path, lease=30.0, admit=LoopbackOnly(caller, ()), access=RoleAccess()) as api:
-        for path in (*PATHS, "/worker/pool/register"):
+        for path in (*PATHS, "/worker/pool/register", "/events"):
             assert "the role worker" in (await api.post(path, ASKED, 403))["detail"]

@@ -238,6 +238,12 @@ class FaultyProjections:
             surface, tenant_id=tenant_id, where=where, cursor=cursor, limit=limit, newest_first=newest_first
         )
 
+    async def count(
+        self, surface: str, *, tenant_id: str, where: Mapping[str, str | int] | None = None, most: int = 1000
+    ) -> int:
+        """As the store does."""
+        return await self._inner.count(surface, tenant_id=tenant_id, where=where, most=most)
+
     async def save_snapshot(self, snapshot: Snapshot) -> bool:
         """As the store does."""
         return await self._inner.save_snapshot(snapshot)

@@ -78,8 +78,26 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Outbox: published", "ops", (
             (rate("noetl_outbox_published_total"), "published"), (rate("noetl_outbox_failed_total"), "failed"),
             (rate("noetl_outbox_refilled_total"), "published again"),
+            (rate("noetl_outbox_requeued_total"), "commands queued again"),
         )),
         Panel("Outbox: time to hand over a batch", "s", times("noetl_outbox_publish_seconds")),
+    ),
+    "Log on JetStream": (
+        Panel("Events that the table has not", "short", (("max (noetl_materializer_lag_events)", "events"),)),
+        Panel("Age of what was copied last", "s", (("max (noetl_materializer_lag_seconds)", "age"),)),
+        Panel("Position of the table", "short", (("max (noetl_materializer_position)", "position"),)),
+        Panel("Events copied, messages that do not count", "ops", (
+            (rate("noetl_materializer_events_total"), "copied"), (rate("noetl_wal_void_total"), "void"),
+        )),
+        Panel("Time to copy a batch", "s", times("noetl_materializer_batch_seconds")),
+    ),
+    "Leaders, schedules and quotas": (
+        Panel("Leaders", "short", (("sum by (what) (noetl_leader)", "{{what}}"),),
+              "One process leads each duty; for longer than a lease it is never none, and never two."),
+        Panel("Changes of leaders", "ops", ((rate("noetl_leader_changes_total", "what"), "{{what}}"),)),
+        Panel("Times of schedules", "ops", ((rate("noetl_schedule_times_total", "outcome"), "{{outcome}}"),)),
+        Panel("Schedules: from due to begun", "s", times("noetl_schedule_delay_seconds")),
+        Panel("Refused by a quota", "ops", ((rate("noetl_quota_refused_total", "limit"), "{{limit}}"),)),
     ),
     "Projectors": (
         Panel("Events that wait", "short", (

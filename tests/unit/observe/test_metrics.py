@@ -16,7 +16,7 @@ from noetl.observe.metrics import INSTRUMENTS
 from noetl.observe.prometheus import PrometheusRecorder
 
 BOUNDED = {"method", "route", "status", "kind", "outcome", "reason", "tier", "share", "stage_kind", "pool", "state",
-           "version", "what"}  # fmt: skip
+           "version", "what", "limit"}  # fmt: skip
 CUT = {"noetl_frame_backlog_detail_total": {"tenant_id", "organization_id"}}
 """Labels that would grow without end, of metrics that show only the largest."""
 VERBS = {"counter": {"count"}, "histogram": {"observe"}, "gauge": {"shift", "level", "levels"}}

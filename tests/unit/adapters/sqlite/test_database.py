@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from noetl.adapters.sqlite import commits
 from noetl.adapters.sqlite.commits import Writer
 from noetl.adapters.sqlite.database import Database
 from noetl.errors import Corruption, InvalidInput, NoetlError, NotFound, StorageFull, Unavailable
@@ -264,6 +265,11 @@ class TestWithoutThreads:
 
 class TestWhoCommits:
     """The loop does while that is quick; what may take long is a thread's, and the loop goes on."""
+
+    @pytest.fixture(autouse=True)
+    def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No disk is slow, however busy the machine is; a test that needs a slow one says so."""
+        monkeypatch.setattr(commits, "_SLOW_SECONDS", 60.0)
 
     async def test_the_loop_commits_all_that_one_turn_asks_for(self, database: Database) -> None:
         statements: list[str] = []

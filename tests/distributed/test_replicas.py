@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +85,16 @@ def outside() -> Iterator[Counting]:
         yield found
 
 
+def completed(whole: Stack, server: Server, execution_id: str) -> bool:
+    """Whether it ends well, as one server has it, and its log holds."""
+    is_completed = server.ended(execution_id) == "playbook.completed"
+    return (
+        is_completed
+        and server.get(f"/executions/{execution_id}")["status"] == "COMPLETED"
+        and whole.verified(execution_id)
+    )
+
+
 def document(name: str, *steps: dict[str, Any]) -> str:
     about = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"replicas/{name}"}}
     chained = [{**step, "next": {"arcs": [{"step": following["step"]}]}} for step, following in pairwise(steps)]
@@ -129,8 +140,7 @@ def test_executions_go_on_at_whichever_server_hears_of_them(both: Replicas, outs
         both.a.register(text)
     started = [(both.a, both.b)[turn % 2].start("replicas/mixed") for turn in range(4)]
     for turn, execution_id in enumerate(started):
-        assert (both.b, both.a)[turn % 2].ended(execution_id) == "playbook.completed"
-        assert both.stack.verified(execution_id)
+        assert completed(both.stack, (both.b, both.a)[turn % 2], execution_id)
     assert outside.calls == {"/each": 24, "/child": 12, "/rows": 16}
     assert set(outside.keys.values()) == {1}
 
@@ -144,8 +154,7 @@ def test_a_killed_server_is_missed_by_nobody(both: Replicas, outside: Counting) 
     both.kill("a")
     outside.release()
     for execution_id in started:
-        assert both.b.ended(execution_id) == "playbook.completed"
-        assert both.stack.verified(execution_id)
+        assert completed(both.stack, both.b, execution_id)
     assert (len(outside.keys), outside.calls["/rows"]) == (52, 16)
 
 
@@ -158,9 +167,34 @@ def test_a_data_stage_goes_on_at_another_server(both: Replicas, outside: Countin
     outside.wait_held(2)
     both.kill("a")
     outside.release()
-    assert both.b.ended(execution_id) == "playbook.completed"
+    assert completed(both.stack, both.b, execution_id)
     assert len(outside.keys) == 6
-    assert both.stack.verified(execution_id)
+
+
+def test_rows_hear_of_calls_that_end_elsewhere(both: Replicas, outside: Counting) -> None:
+    both.a.register(document("called", {"step": "start", "tool": effect(outside, "called")}))
+    rows = {"in": [{"n": n} for n in range(6)], "iterator": "row", "spec": _fanout()}
+    call = {"kind": "playbook", "path": "replicas/called", "input": {"n": "{{ row.n }}"}}
+    both.a.register(document("calling", {"step": "start", "loop": rows, "tool": call}))
+    assert completed(both.stack, both.b, both.a.start("replicas/calling"))
+    assert list(outside.keys.values()) == [1] * 6
+
+
+def test_a_server_that_slept_finds_that_others_went_on(both: Replicas, outside: Counting) -> None:
+    for text in mixed(outside):
+        both.a.register(text)
+    outside.hold("child")
+    started = [both.a.start("replicas/mixed") for _ in range(2)]
+    outside.wait_held(2)
+    both.a.process.send_signal(signal.SIGSTOP)
+    try:
+        outside.release()
+        for execution_id in started:
+            assert completed(both.stack, both.b, execution_id)
+    finally:
+        both.a.process.send_signal(signal.SIGCONT)
+    assert {both.a.get(f"/executions/{execution_id}")["status"] for execution_id in started} == {"COMPLETED"}
+    assert (len(outside.keys), outside.calls["/rows"]) == (26, 8)
 
 
 def test_a_server_that_is_stopped_hands_over(both: Replicas, outside: Counting) -> None:
@@ -173,9 +207,8 @@ def test_a_server_that_is_stopped_hands_over(both: Replicas, outside: Counting) 
     stopping.terminate()
     outside.release()
     assert stopping.wait(60) == 0
-    assert both.b.ended(held) == "playbook.completed"
+    assert completed(both.stack, both.b, held)
     assert (len(outside.keys), outside.calls["/rows"]) == (13, 4)
-    assert both.stack.verified(held)
 
 
 def test_events_of_one_server_are_seen_at_the_other(both: Replicas, outside: Counting) -> None:
@@ -213,9 +246,8 @@ def test_a_local_run_is_left_alone_until_it_is_gone(both: Replicas, outside: Cou
     local.kill()
     local.communicate()
     outside.release()
-    assert both.b.ended(execution_id) == "playbook.completed"
+    assert completed(both.stack, both.b, execution_id)
     assert len(outside.keys) == 2
-    assert both.stack.verified(execution_id)
 
 
 def test_a_server_with_another_key_or_store_does_not_join(both: Replicas) -> None:

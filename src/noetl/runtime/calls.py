@@ -35,7 +35,7 @@ _TRY_AGAIN_SECONDS = 5.0
 LOOK_SECONDS = 30.0
 """How long an end that another process has written may stay unseen by those who wait for it here. That process goes on
 with a command that waits; so this is for when it was killed in between."""
-_ROW_LOOK_SECONDS = 1.0
+_ROW_LOOK_SECONDS = 0.3
 """The same for rows of a data stage, which nobody else can go on with."""
 
 

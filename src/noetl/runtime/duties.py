@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.errors import NoetlError, NotFound
@@ -37,7 +38,7 @@ async def serve_duties(services: Services) -> None:
     shared = settings.ledger.url is not None
     leases: Leases = services.embedded.leases if shared else MemoryLeases(clock)
     seconds = min(LEADER_SECONDS, settings.server.lease)
-    owner = process_name("server")
+    owner = f"{process_name('server')}/{secrets.token_hex(4)}"  # numbers of processes come again
 
     async def schedule(term: Term) -> None:
         from noetl.runtime.schedules.service import scheduler_of

@@ -55,7 +55,7 @@ class ScheduleBook:
             now = self._clock.now()
             known = await self._schedules.find(caller.tenant_id, name)
             self._check_free(caller, name, known, replace=replace)
-            fields: Json = {"plan": plan, "changed_at": now, "next_at": Timetable(plan.cron, plan.timezone).after(now)}
+            fields: Json = {"plan": plan, "changed_at": now, "next_at": _following(known, plan, now)}
             if known is None or known.removed:
                 event = owed(name, "schedule.created", caller.principal, now, plan_payload(plan))
                 made = Schedule(
@@ -213,6 +213,15 @@ def plan_payload(plan: Plan) -> Json:
     """A plan as the log has it, with everything that was left to its default."""
     said = msgspec.structs.asdict(plan)
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _following(known: Schedule | None, plan: Plan, now: int) -> int | None:
+    """The next time of a plan. One that has come is not lost with a change that leaves the times as they are."""
+    if known is None or known.removed or known.paused:
+        return Timetable(plan.cron, plan.timezone).after(now)
+    if (known.plan.cron, known.plan.timezone) == (plan.cron, plan.timezone):
+        return known.next_at
+    return Timetable(plan.cron, plan.timezone).after(now)
 
 
 def _check_name(name: str) -> None:

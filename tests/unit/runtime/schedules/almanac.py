@@ -128,20 +128,26 @@ class Calendar:
 
     def killed_at(self, target: Any, method: str, *, after: bool, call: int = 1) -> Callable[[], None]:
         """Have the process die at a call of a method, before or after it has had its effect."""
+        return self.fails_at(target, method, Killed(), after=after, call=call)
+
+    def fails_at(
+        self, target: Any, method: str, fault: BaseException, *, after: bool, call: int = 1
+    ) -> Callable[[], None]:
+        """Have a call of a method fail, before or after it has had its effect; the answer mends that."""
         real = getattr(target, method)
         left = call
 
-        async def dying(*args: Any, **options: Any) -> Any:
+        async def failing(*args: Any, **options: Any) -> Any:
             nonlocal left
             left -= 1
             if left == 0 and not after:
-                raise Killed
+                raise fault
             answer = await real(*args, **options)
             if left == 0:
-                raise Killed
+                raise fault
             return answer
 
-        setattr(target, method, dying)
+        setattr(target, method, failing)
         return lambda: setattr(target, method, real)
 
 

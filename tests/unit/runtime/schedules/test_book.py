@@ -35,6 +35,17 @@ async def test_a_name_is_taken_once_unless_it_is_to_be_replaced(calendar: Calend
     assert await calendar.told() == ["created", "changed"]
 
 
+async def test_a_time_that_has_come_is_not_lost_with_a_change(calendar: Calendar) -> None:
+    await calendar.book.add(ADA, "daily", plan())
+    calendar.at("2026-05-01T06:00:01Z")
+    await calendar.book.add(ADA, "daily", plan(payload={"region": "north"}), replace=True)
+    await calendar.settle()
+    assert calendar.starts.times() == ["2026-05-01T06:00:00"]
+    calendar.at("2026-05-02T06:00:01Z")
+    other = await calendar.book.add(ADA, "daily", plan("0 7 * * *"), replace=True)
+    assert iso(other.next_at) == "2026-05-02T07:00:00", "other times count from now on"
+
+
 async def test_another_organisation_neither_sees_nor_changes_it(calendar: Calendar) -> None:
     await calendar.book.add(ADA, "daily", plan())
     assert (await calendar.book.list(BOB)).schedules == []

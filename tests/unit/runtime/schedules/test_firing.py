@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from noetl.errors import InvalidInput, LeaseLost, NotFound, Unavailable
+from noetl.errors import InvalidInput, LeaseLost, NotFound, StorageFull, Unavailable
 from noetl.runtime.schedules.firing import Firer
 from noetl.runtime.schedules.scheduler import Scheduler
 from tests.unit.runtime.schedules.almanac import (
@@ -154,6 +154,20 @@ class TestFailures:
         assert len(calendar.starts.by_key) == 2
         await calendar.settle()
         assert len(calendar.starts.by_key) == 3
+
+    @pytest.mark.parametrize("place", ["put", "append"])
+    @pytest.mark.parametrize("call", [1, 2, 3])
+    async def test_a_full_disk_costs_time_and_nothing_else(self, calendar: Calendar, place: str, call: int) -> None:
+        await calendar.book.add(ADA, "daily", plan())
+        target = calendar.embedded.schedules if place == "put" else calendar.embedded.ledger
+        mend = calendar.fails_at(target, place, StorageFull("the disk is full"), after=False, call=call)
+        calendar.at("2026-05-01T06:00:00Z")
+        for _ in range(3):
+            await calendar.scheduler.round(Always())
+        mend()
+        await calendar.settle()
+        assert calendar.starts.times() == ["2026-05-01T06:00:00"]
+        assert await calendar.told() == ["created", "fired 2026-05-01T06:00:00"]
 
     async def test_who_leads_no_more_does_nothing(self, calendar: Calendar) -> None:
         await calendar.book.add(ADA, "daily", plan())

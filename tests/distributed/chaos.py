@@ -226,13 +226,17 @@ class Chaos:
                     assert answer.status_code == 200, answer.text
                     return answer.json()
                 said = answer.text
-                if answer.status_code != 503 or "Retry-After" not in answer.headers:
-                    self.outcome.problems.append(f"{path} was answered {answer.status_code}: {said[:300]}")
+                self._note_refusal(path, answer)
             except httpx.TransportError as error:
                 said = f"{type(error).__name__}: {error}"
             assert time.monotonic() < deadline, said
             self.outcome.submit_retries += 1
             time.sleep(_LOOK_SECONDS)
+
+    def _note_refusal(self, path: str, answer: httpx.Response) -> None:
+        """A server that cannot answer says when to come again; everything else is a fault of its own."""
+        if answer.status_code != 503 or "Retry-After" not in answer.headers:
+            self.outcome.problems.append(f"{path} was answered {answer.status_code}: {answer.text[:300]}")
 
     def _kill(self, kind: str, began: float) -> None:
         parts = self._installed.kinds[kind]
@@ -243,7 +247,8 @@ class Chaos:
         parts[chosen].kill()
         parts[chosen].start()
         up = time.monotonic() - at
-        moved = time.monotonic() - at if self._await_moved(seen, 30.0) else None
+        patience = 3.0 if kind == "spark" else 30.0  # its next start takes long, and nobody waits for it but its own
+        moved = time.monotonic() - at if self._await_moved(seen, patience) else None
         self.outcome.kills.append(Kill(kind, chosen, at - began, up, moved))
         self._say(f"{at - began:7.1f} s  {kind} {chosen} is back after {up:.1f} s; effects go on after {moved}")
 
@@ -267,6 +272,7 @@ class Chaos:
         except httpx.TransportError:
             return [("unknown",)]
         if found.status_code != 200:
+            self._note_refusal("/api/executions", found)
             return [("unknown",)]
         return [(one["execution_id"], one["path"]) for one in found.json()["executions"]]
 

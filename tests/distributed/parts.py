@@ -206,11 +206,12 @@ class Installation:
         program.start()
         return program
 
-    def add_worker(self, name: str, *options: str, env: Mapping[str, str] | None = None) -> Program:
-        """A worker with a home of its own and without a database."""
-        program = Program(
-            name, Home(self.place / name), "worker", "--server", self.url, "--nats", self.nats.url, *options, env=env
-        )
+    def add_worker(
+        self, name: str, *options: str, home: Home | None = None, env: Mapping[str, str] | None = None
+    ) -> Program:
+        """A worker without a database. In a home of its own it has no barrier, in the server's it has."""
+        place = home or Home(self.place / name)
+        program = Program(name, place, "worker", "--server", self.url, "--nats", self.nats.url, *options, env=env)
         self.programs[name] = program
         program.start()
         return program

@@ -49,8 +49,8 @@ def soak(executions: int, with_spark: int, kills: int, seed: int) -> Outcome:
         installation(Path(place) / "soak") as installed,
     ):
         installed.add("projector", "projector", "--shard", "0/1")
-        for number in (1, 2):
-            installed.add_worker(f"worker{number}", "--concurrency", str(SLOTS))
+        installed.add_worker("worker1", "--concurrency", str(SLOTS))
+        installed.add_worker("worker2", "--concurrency", str(SLOTS), home=installed.home)
         chaos = Chaos(
             installed, outside, work, executions=executions, with_spark=with_spark, kills=kills, seed=seed, say=_say
         )

@@ -26,8 +26,8 @@ def test_everything_completes_whatever_is_killed(tmp_path: Path, postgres: Datab
     seed = int(os.environ.get("NOETL_CHAOS_SEED") or random.randrange(1 << 32))
     with counting() as outside, installation(tmp_path) as installed:
         installed.add("projector", "projector", "--shard", "0/1")
-        for number in (1, 2):
-            installed.add_worker(f"worker{number}", "--concurrency", str(SLOTS))
+        installed.add_worker("worker1", "--concurrency", str(SLOTS))
+        installed.add_worker("worker2", "--concurrency", str(SLOTS), home=installed.home)
         chaos = Chaos(
             installed, outside, postgres, executions=EXECUTIONS, with_spark=WITH_SPARK, kills=KILLS, seed=seed
         )

@@ -14,7 +14,9 @@ import pytest
 from nats.js.api import DiscardPolicy
 
 from noetl.adapters.nats.connection import connect
+from noetl.adapters.nats.queue import NatsCommandQueue
 from noetl.adapters.nats.streams import Topology
+from noetl.ports.queue import QueuedCommand
 from tests.distributed.parts import Installation, installation
 from tests.services.counter import Counting, counting
 from tests.services.emulator import wait_for
@@ -233,6 +235,44 @@ def test_a_message_that_nobody_can_read_is_put_aside(
     until(lambda: is_completed(client, done), "it blocks others")
     until(lambda: asyncio.run(letters()) == 2, "it is not put aside")
     until(lambda: is_well(client), "it makes somebody ill")
+
+
+def test_two_workers_with_one_command_make_one_call(
+    installed: Installation, client: httpx.Client, outside: Counting
+) -> None:
+    """The queue delivers it once more while it is being worked on, as it may at any time."""
+    second = installed.add_worker("worker2", "--concurrency", "4", "--metrics-port", "0")
+    outside.hold("/31")
+    execution_id = start(client, 31)
+    outside.wait_held()
+    (issued,) = client.get(
+        f"/api/executions/{execution_id}/events", params={"event_type": "command.issued", "page_size": 10}
+    ).json()["events"][-1:]
+    command = QueuedCommand(
+        pool="shared", tenant_id="default", organization_id="default", execution_id=int(execution_id),
+        command_id=int(issued["event_id"]), event_id=int(issued["event_id"]), step="call", kind="http",
+    )  # fmt: skip
+
+    async def again() -> None:
+        async with connect(installed.nats.url) as connection:
+            await NatsCommandQueue(connection).enqueue([command] * 4, again=True)
+
+    asyncio.run(again())
+    time.sleep(1)  # they are offered to both workers meanwhile, and each is told that somebody has it
+    assert outside.total == 1
+    outside.release()
+    until(lambda: is_completed(client, execution_id), "it does not end")
+    assert (outside.total, len(outside.keys)) == (1, 1)
+    until(lambda: asyncio.run(depth(installed.nats.url)) == 0, "deliveries of nothing go on")
+    assert proven(installed, execution_id)
+    second.kill()
+    del installed.programs["worker2"]
+
+
+async def depth(url: str) -> int:
+    async with connect(url) as connection:
+        found = await NatsCommandQueue(connection).depth("shared")
+        return found.waiting + found.leased
 
 
 class TestPauses:

@@ -39,6 +39,7 @@ from noetl.server.condition import Condition
 from noetl.server.context import as_local_user
 from noetl.server.limits import BodyLimit
 from noetl.server.wire import components
+from noetl.server.work_document import paths_of_workers
 from noetl.settings import Settings
 
 __all__ = ["build_app"]
@@ -100,6 +101,7 @@ def build_app(
 def _description(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        found["paths"].update(paths_of_workers())
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
         schemas.update(components())
         app.openapi_schema = found

@@ -253,7 +253,12 @@ class Chaos:
         self._say(f"{at - began:7.1f} s  {kind} {chosen} is back after {up:.1f} s; effects go on after {moved}")
 
     def _await_moved(self, seen: int, seconds: float) -> bool:
-        return self._await(lambda: self._outside.total > seen or not self._open(), seconds)
+        """Whether effects went on; at once where only those are left that wait for Spark to start."""
+
+        def is_moved() -> bool:
+            return self._outside.total > seen or all(path == "chaos/spark" for _, path in self._open())
+
+        return self._await(is_moved, seconds)
 
     def _await(self, condition: Callable[[], bool], seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -265,15 +270,15 @@ class Chaos:
 
     # --- The end
 
-    def _open(self) -> list[tuple[Any, ...]]:
+    def _open(self) -> list[tuple[str, str]]:
         """Executions that have not ended, as the rows say; that they cannot be seen is no end."""
         try:
             found = self._client.get("/api/executions", params={"status": "RUNNING", "page_size": 100})
         except httpx.TransportError:
-            return [("unknown",)]
+            return [("unknown", "")]
         if found.status_code != 200:
             self._note_refusal("/api/executions", found)
-            return [("unknown",)]
+            return [("unknown", "")]
         return [(one["execution_id"], one["path"]) for one in found.json()["executions"]]
 
     def _await_end(self) -> None:

@@ -30,15 +30,17 @@ __all__ = ["LostCommands"]
 _SECOND = 1_000_000
 _PAGE = 500
 _MOST_PUT_OFF = 6
+_MOST_WAITS = 4
 
 _log = logging.getLogger("noetl.outbox")
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """Where an execution was, and since when it has been there."""
+    """Where an execution was, and when it is looked into unless it moves."""
 
     version: int
-    since: int
+    due: int
+    wait: int
 
 
 class LostCommands:
@@ -100,11 +102,15 @@ class LostCommands:
             async for row in self._rows(status):
                 before = self._seen.get(row.root)
                 is_still = before is not None and before.version == row.version
-                seen[row.root] = before if before is not None and is_still else _Seen(row.version, now)
-        stalled = [root for root, one in seen.items() if now - one.since >= self._patience]
-        # One that is looked into is left alone for as long again: its worker may be at it for hours.
-        self._seen = seen | {root: _Seen(seen[root].version, now) for root in stalled}
-        return stalled
+                fresh = _Seen(row.version, now + self._patience, self._patience)
+                seen[row.root] = before if before is not None and is_still else fresh
+        stalled = {root: one for root, one in seen.items() if now >= one.due}
+        # One that is looked into is left alone for longer: its worker may be at it for hours, or be the server itself.
+        for root, one in stalled.items():
+            wait = min(2 * one.wait, _MOST_WAITS * self._patience)
+            seen[root] = _Seen(one.version, now + wait, wait)
+        self._seen = seen
+        return list(stalled)
 
     async def _rows(self, status: str) -> AsyncIterator[ProjectionRow]:
         """The rows of executions of a status; index projection_execution_status."""

@@ -1,7 +1,8 @@
 """Whoever asks for an execution and looks after the processes: starts it, starts them again, and waits for the end.
 
 The operator helps where a person or a supervisor would: a process that died is started again, and an execution
-whose runner has said that it cannot go on is taken up again. All else must come right by itself.
+whose runner has said that it cannot go on is taken up again, unless its leases are kept outside, as a server's are.
+All else must come right by itself.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ class Operator:
         elif not isinstance(error, NoetlError):
             self._world.blame(f"a runner gave up: {error!r}")
         elif self._world.schedule.patient:
-            await self._take_up(process, member)
+            if self._world.schedule.mode != "pair":  # a server has nobody who hears that, and has to go on by itself
+                await self._take_up(process, member)
         else:
             self._world.strikes.append(asyncio.get_running_loop().time())
             process.gate.stopping = True

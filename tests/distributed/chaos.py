@@ -13,6 +13,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ SLOTS = 4
 _ITEMS, _ROWS, _JOBS, _SPARK_ROWS = 4, 6, 6, 4
 _FRAME = 2
 _END_SECONDS = 240.0
+_SPARK_SECONDS = 3.0
+"""What an execution with Spark stages may take of its own, when all of them have waited for Spark."""
 _LOOK_SECONDS = 0.2
 _CLAIM = """
 UPDATE chaos_job SET state = 'claimed' WHERE (run, id) IN (
@@ -196,12 +199,7 @@ class Chaos:
         share = -(-len(self._shapes) // max(1, len(self._order)))
         for place, kind in enumerate(self._order):
             batch = range(place * share, min((place + 1) * share, len(self._shapes)))
-            seen = self._outside.total
-            for number in batch:
-                self._submit(number)
-            self._await_moved(seen, 20.0)
-            time.sleep(self._random.uniform(0.0, 0.5))
-            self._kill(kind, began)
+            self._run_batch(kind, batch, began)
         submitted = time.monotonic()
         for number in range(len(self._order) * share, len(self._shapes)):
             self._submit(number)
@@ -210,6 +208,19 @@ class Chaos:
         self.outcome.seconds = time.monotonic() - began
         self._look()
         return self.outcome
+
+    def _run_batch(self, kind: str, batch: Sequence[int], began: float) -> None:
+        """Submit half of some executions, and the other half while something is down."""
+        seen = self._outside.total
+        for number in batch[: len(batch) // 2]:
+            self._submit(number)
+        self._await_moved(seen, 20.0)
+        time.sleep(self._random.uniform(0.0, 0.5))
+        with ThreadPoolExecutor(1) as beside:
+            killing = beside.submit(self._kill, kind, self._random.randrange(len(self._installed.kinds[kind])), began)
+            for number in batch[len(batch) // 2 :]:
+                self._submit(number)
+            killing.result()
 
     def _submit(self, number: int) -> None:
         path = f"chaos/{self._shapes[number]}"
@@ -238,11 +249,10 @@ class Chaos:
         if answer.status_code != 503 or "Retry-After" not in answer.headers:
             self.outcome.problems.append(f"{path} was answered {answer.status_code}: {answer.text[:300]}")
 
-    def _kill(self, kind: str, began: float) -> None:
+    def _kill(self, kind: str, chosen: int, began: float) -> None:
         parts = self._installed.kinds[kind]
         if kind == "spark":
             self._await(lambda: bool(self._installed.spark.pids), 60.0)
-        chosen = self._random.randrange(len(parts))
         seen, at = self._outside.total, time.monotonic()
         parts[chosen].kill()
         parts[chosen].start()
@@ -282,7 +292,8 @@ class Chaos:
         return [(one["execution_id"], one["path"]) for one in found.json()["executions"]]
 
     def _await_end(self) -> None:
-        if not self._await(lambda: not self._open(), _END_SECONDS):
+        patience = _END_SECONDS + _SPARK_SECONDS * self.outcome.with_spark
+        if not self._await(lambda: not self._open(), patience):
             self.outcome.problems.append(f"not ended: {self._open()}")
 
     def _look(self) -> None:

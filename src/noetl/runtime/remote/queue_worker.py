@@ -88,7 +88,11 @@ class QueueWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._holding: set[asyncio.Task[None] | None] = set()
         """Those that have a slot."""
+        self._in_hand: set[tuple[str, int, int]] = set()
+        """The events whose commands are being worked on here: the server takes a worker that asks twice for one that
+        has not heard its answer."""
         self._stop = asyncio.Event()
+        self._is_queue_away = False
         self.refusal: NoetlError | None = None
         """Why the server will have nothing more to do with this worker."""
         self.tally = Tally()
@@ -142,8 +146,10 @@ class QueueWorker:
             taken = 0
             try:
                 taken = await self._begin(pool, 1 + self._spare())
-                self.tally.last_error = None
+                if self._is_queue_away:
+                    self._is_queue_away, self.tally.last_error = False, None
             except Unavailable as error:
+                self._is_queue_away = True
                 if self.tally.last_error != error.message:
                     _log.warning("%s", error)
                 self.tally.last_error = error.message
@@ -202,11 +208,27 @@ class QueueWorker:
     async def _outcome(self, leased: LeasedCommand) -> float | None:
         """After how many seconds the delivery is wanted again; None if it is done with."""
         command = leased.command
+        name = (command.tenant_id, command.execution_id, command.event_id)
+        if name in self._in_hand:
+            return self._taken(leased)
+        self._in_hand.add(name)
+        try:
+            return await self._tried(leased)
+        finally:
+            self._in_hand.discard(name)
+
+    def _taken(self, leased: LeasedCommand) -> float | None:
+        """The same for a delivery whose command is in some other hands, or here already."""
+        return None if leased.attempts >= _PATIENT_DELIVERIES else self._lease_seconds / 2
+
+    async def _tried(self, leased: LeasedCommand) -> float | None:
+        command = leased.command
         try:
             hand = await self._control.claim(command, self._worker_id)
             if hand.claim.work.stage is not None:
                 self._let_go(asyncio.current_task())  # it has slots of its own, and its rows may call what needs one
             await self._run(leased, hand)
+            self.tally.last_error = None
             return None
         except LeaseLost as error:
             self.tally.lost += 1
@@ -216,7 +238,7 @@ class QueueWorker:
             self.tally.dropped += 1
             return None
         except Conflict:
-            return None if leased.attempts >= _PATIENT_DELIVERIES else self._lease_seconds / 2
+            return self._taken(leased)
         except (Unauthenticated, Forbidden) as error:
             self.refusal = error
             self.stop()

@@ -97,6 +97,32 @@ async def test_a_command_is_for_one_and_a_late_report_is_refused(yard: Yard) -> 
         await yard.control.claim(command, "three")
 
 
+async def test_a_delivery_of_what_is_in_hand_already_is_not_begun(yard: Yard) -> None:
+    """A queue may deliver again to the very worker that is at it."""
+    at_work, open_ = asyncio.Event(), asyncio.Event()
+    calls: list[str] = []
+
+    async def body(call: Call) -> Any:
+        calls.append(call.step)
+        at_work.set()
+        await open_.wait()
+        return {}
+
+    yard.body = body
+    execution_id = await yard.api.start(book(step("a")))
+    command = await queued(yard)
+    await yard.queue.enqueue([command], again=True)
+    async with yard.working(yard.worker("one", concurrency=4)):
+        await at_work.wait()
+        await yard.queue.enqueue([command] * 3, again=True)
+        places = yard.queue._places["shared"]
+        await until(lambda: [place.attempts for place in places.values()] == [1] * 5)
+        await until(lambda: sum(place.leased for place in places.values()) == 2)  # the test's own, and the one in hand
+        open_.set()
+        await yard.api.ended(execution_id)
+    assert calls == ["a"]
+
+
 async def test_a_credential_is_for_who_has_the_command(yard: Yard) -> None:
     shop = Credential(name="shop", type="bearer", data={"token": "s3cret-of-the-shop"})
     await yard.api.embedded.credentials.put("default", shop)

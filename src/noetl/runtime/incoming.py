@@ -38,8 +38,8 @@ MOST_WAITING = 64
 """How many deliveries may wait, over all servers, before no more are taken."""
 _PREFIX = "noetl/incoming/"
 _LENGTH_BYTES = 8
-_LEASE_SECONDS = 60.0
-_LOOK_SECONDS = 15.0
+_LEASE_SECONDS = 15.0
+_LOOK_SECONDS = 10.0
 
 _log = logging.getLogger("noetl.ingest")
 

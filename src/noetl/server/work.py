@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from noetl import __version__
 from noetl.errors import Conflict, NotFound, Unavailable
+from noetl.kernel.ids import MAX_ID
 from noetl.ports.access import Access
 from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.desk import Desk
@@ -161,8 +162,11 @@ def _about_command(answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
             raise NotFound("this server runs its commands itself", hint="drop it")
         if answer is _claim and request.app.state.closing.is_set():
             raise Unavailable("this server is draining, and gives out nothing more", hint="ask another one")
+        command_id = request.path_params.get("command_id", 0)
+        if command_id > MAX_ID:
+            raise NotFound(f"there is no command {command_id}", hint="ids are decimal numbers of 63 bits")
         service = await services.of(named.tenant_id, named.organization_id)
-        return _answer(await answer(service.desk, request.path_params.get("command_id", 0), body))
+        return _answer(await answer(service.desk, command_id, body))
 
     return respond
 

@@ -92,6 +92,14 @@ async def test_what_is_not_there_or_not_theirs_is_not_found(api: Api) -> None:
     await api.post(f"/commands/{known['command_id']}/report", {**right, "report": report}, 409)
 
 
+async def test_a_number_that_is_no_id_is_the_callers_fault(api: Api) -> None:
+    for field in ("execution_id", "token", "stage"):
+        for number in (-1, 1 << 63, 10**30):
+            refused = await api.post("/commands/1/release", {**ASKED, field: number}, 422)
+            assert field in refused["detail"]
+    assert "63 bits" in (await api.post(f"/commands/{10**30}/claim", ASKED, 404))["hint"]
+
+
 class TestEvents:
     """Workers that speak in events, as the language reference has them."""
 

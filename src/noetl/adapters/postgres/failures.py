@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from noetl.errors import AccessRefused, Corruption, NoetlError, StorageFull, Unavailable
+from noetl.errors import AccessRefused, Corruption, InvalidInput, NoetlError, StorageFull, Unavailable
 
 __all__ = ["collided", "explain", "lost"]
 
@@ -75,6 +75,8 @@ def explain(error: BaseException, place: object, *, in_doubt: bool = False) -> N
     if not isinstance(error, psycopg.Error):
         return Unavailable(f"{place}: {error}")
     state = state_of(error)
+    if not state and isinstance(error, psycopg.DataError):  # never sent: the driver has looked at what it was given
+        return InvalidInput(f"what was given cannot be kept in Postgres: {error}", hint="leave the character out")
     kind, what, hint = next(
         (_HINTS[state[:size]] for size in (5, 4, 2) if state[:size] in _HINTS),
         (Unavailable, "refused a statement", "look at its log"),

@@ -6,13 +6,15 @@ number of any size a whole number, and a table a table.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from noetl.errors import InvalidInput
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
+from noetl.kernel.ids import MAX_ID
 from noetl.kernel.lazy import LazyMapping, composed
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
+Number = Annotated[int, Meta(ge=0, le=MAX_ID)]
 
 PROTOCOL = 1
 """Changed whenever a worker of the release before could not work for a server of this one."""
@@ -36,7 +39,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version: str
     protocol: int
     pools: tuple[str, ...]
-    concurrency: int
+    concurrency: Number
     labels: dict[str, str] = {}
 
 
@@ -61,12 +64,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     tenant_id: str
     organization_id: str
-    execution_id: int
+    execution_id: Number
     worker_id: str
     step: str = ""
     kind: str = ""
-    token: int = 0
-    stage: int = 0
+    token: Number = 0
+    stage: Number = 0
 
 
 class ClaimRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +108,7 @@ class ResultRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True
 class CredentialRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A credential that the command uses."""
 
-    command_id: int
+    command_id: Number
     alias: str
 
 

@@ -12,7 +12,7 @@ from noetl.adapters.postgres.address import Address
 from noetl.adapters.postgres.database import Connection, Database
 from noetl.adapters.postgres.failures import collided, explain, lost
 from noetl.adapters.postgres.ledger import PostgresLedger
-from noetl.errors import AccessRefused, Corruption, InvalidSetting, NoetlError, StorageFull, Unavailable
+from noetl.errors import AccessRefused, Corruption, InvalidInput, InvalidSetting, NoetlError, StorageFull, Unavailable
 from tests.contracts.ledger import write
 from tests.contracts.postgres import OpenPlace
 from tests.contracts.proof import prove
@@ -39,6 +39,7 @@ class TestExplain:
             (psycopg.OperationalError('FATAL: database "x" does not exist'), AccessRefused, "no such database"),
             (psycopg.OperationalError("FATAL: the database system is starting up"), Unavailable, "is starting up"),
             (psycopg.ProgrammingError("x"), Unavailable, "refused a statement"),
+            (psycopg.DataError("text fields cannot contain NUL"), InvalidInput, "cannot be kept in Postgres.*leave"),
             (TimeoutError(), Unavailable, "db does not answer"),
         ],
         ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

@@ -14,6 +14,11 @@ from noetl.kernel.names import PayloadName, parse
 from tests.e2e.strangers import MARK, OTHER, OWNER, Estate, estate_in, operations, twin_of
 from tests.e2e.walks import ABOUT_THEMSELVES, walk
 
+_OF_EXECUTIONS = "|".join(
+    (r"\{execution_id\}", "^/api/executions$", "^/api/(result|temp|replay|aggregate|context)", r"\{request_id\}",
+     "/commands/", "/stages/")
+)  # fmt: skip
+
 
 @pytest.fixture
 async def estate(tmp_path: Path) -> AsyncIterator[Estate]:
@@ -65,6 +70,21 @@ async def test_an_execution_of_the_same_id_gives_no_sight_of_the_other(estate: E
     async with estate.caller(await estate.token(OTHER, "admin")) as stranger:
         assert await walk(estate, stranger, has_a_twin=True) == []
     assert await estate.belongings(OWNER) == before
+
+
+async def test_another_organisation_is_told_nothing_of_executions(estate: Estate) -> None:
+    """The catalog and credentials are the tenant's, and so are bytes by their digest; what ran is not."""
+    estate.known["payload"] = estate.known["result"]
+    before = await estate.belongings(OWNER)
+    async with estate.caller(await estate.token((OWNER[0], "labs"), "admin", name="labs")) as stranger:
+        assert await walk(estate, stranger, only=_OF_EXECUTIONS) == []
+        assert (await stranger.get("/api/executions")).json()["executions"] == []
+        shared = await stranger.post("/api/catalog/resource", json={"path": estate.known["path"]})
+        assert shared.status_code == 200
+    after = await estate.belongings(OWNER)
+    assert [head for head in after[0] if head not in before[0]] == [
+        head for head in after[0] if head.stream_id == f"tenant/{OWNER[0]}"
+    ], "a token was made, and nothing else"
 
 
 async def test_a_stream_of_the_other_says_nothing(estate: Estate) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_SECONDS = 30.0
 _ROUTE = "/api/events/batch"
 
 
@@ -66,6 +67,8 @@ async def _push(
     tenant: str | None,
     as_json: bool,
 ) -> None:
+    from noetl.api.client import address_of
+    from noetl.api.server import Server
     from noetl.archive.parcel import pack
     from noetl.runtime.buffers import keep_buffers
     from noetl.runtime.wiring import open_embedded
@@ -87,6 +90,7 @@ async def _push(
     if target is None:
         _conclude({**document, "status": "not sent"}, "the server", as_json)
         return
+    await Server(address_of(target.url), target.token, _SECONDS).check()
     headers = {
         "Content-Type": "application/x-tar",
         "X-NoETL-Execution-Id": str(execution_id),

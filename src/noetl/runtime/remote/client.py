@@ -194,7 +194,7 @@ class RemoteControlPlane:
             else:
                 if status == HTTPStatus.OK:
                     return body
-                problem = _problem(status, body)
+                problem = _problem(status, body, self.urls)
                 if status not in AGAIN:
                     raise problem
             if time.monotonic() >= deadline:
@@ -230,12 +230,13 @@ def _fields(report: Report) -> Json:
     }
 
 
-def _problem(status: int, body: bytes) -> NoetlError:
+def _problem(status: int, body: bytes, url: str) -> NoetlError:
     try:
         said = msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         said = {}
-    message, hint = str(said.get("detail", f"status {status}")), said.get("hint")
+    message = str(said.get("detail", f"{url} answered {status}, not as a NoETL server does"))
+    hint = said.get("hint", "check the address" if "detail" not in said else None)
     match str(said.get("type", "")).rpartition(":")[2]:
         case "LeaseLost":
             return LeaseLost(message, hint=hint)

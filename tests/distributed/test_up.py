@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import stat
@@ -201,6 +202,26 @@ class TestDown:
         assert home.json("context", "list") == {"current": "local", "contexts": []}
         assert "there is no stack" in home.run("down").stderr
         assert home.run("up", "--status").code == 3
+
+
+class TestForeground:
+    def test_it_stays_until_somebody_brings_it_down(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "home")
+        process = home.start("up", "--foreground", "--workers", "1", "--port", str(free_ports(1)[0]), "--json")
+        try:
+            assert process.stdout is not None
+            up = json.loads(process.stdout.readline())
+            assert up["pids"]["supervisor"] == process.pid
+            (home.path / "stack.token").unlink()  # whoever asks again is told again
+            again = home.json("up")
+            assert (again["pids"], (home.path / "stack.token").exists()) == (up["pids"], True)
+            assert run_example(home, "01_hello")["status"] == "COMPLETED"
+            assert home.json("down")["killed"] == []
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.communicate()
+            home.run("down", "--now", "--purge", "--yes")
 
 
 class TestFailure:

@@ -74,12 +74,13 @@ def command(
     with one_at_a_time(place):
         before = standing(place)
         stack = ask_for(place, asked, Path.cwd())
-        if foreground:
-            return _in_foreground(place, settings, name, as_json)
-        with stacks.shown(quiet=as_json) as show:
-            bring_up(place, stack, show)
-        _introduce(place, name)
+        if not foreground:
+            with stacks.shown(quiet=as_json) as show, _told_if_interrupted():
+                bring_up(place, stack, show)
+            _introduce(place, name)
         found = standing(place)
+    if foreground:
+        return _in_foreground(place, settings, name, as_json)
     assert found is not None
     ran = before is not None and before.supervisor == found.supervisor
     if as_json:
@@ -88,6 +89,16 @@ def command(
         stacks.print_parts(found.report)
         stacks.tell_use(place, found, ran=ran)
     return OK
+
+
+@contextlib.contextmanager
+def _told_if_interrupted() -> Iterator[None]:
+    """Whoever does not want to wait should know that nobody else stops."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note("it goes on without you: noetl up waits for it again, noetl down stops it")
+        raise
 
 
 def _introduce(place: Place, name: str) -> Stack:
@@ -138,10 +149,9 @@ def _supervise(place: Place, settings: Settings) -> int:
     def tell(name: str, what: str) -> None:
         note(f"{time.strftime('%FT%TZ', time.gmtime())} {name}: {what}")
 
-    with supervising(place):
-        supervisor = Supervisor(place, settings, tell)
-        with _hearing(supervisor.stop, supervisor.reload):
-            supervisor.run()
+    supervisor = Supervisor(place, settings, tell)
+    with _hearing(supervisor.stop, supervisor.reload), supervising(place):
+        supervisor.run()
     return OK
 
 
@@ -163,10 +173,9 @@ def _in_foreground(place: Place, settings: Settings, name: str, as_json: bool) -
         else:
             note(f"up in {found.report.seconds:.1f} s at {found.stack.url}; an interrupt stops it")
 
-    with supervising(place):
-        supervisor = Supervisor(place, settings, tell)
-        with _hearing(supervisor.stop, supervisor.reload):
-            supervisor.run(up)
+    supervisor = Supervisor(place, settings, tell)
+    with _hearing(supervisor.stop, supervisor.reload), supervising(place):
+        supervisor.run(up)
     return OK
 
 

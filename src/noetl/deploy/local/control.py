@@ -39,6 +39,7 @@ __all__ = [
 
 _BETWEEN_LOOKS = 0.1
 _UP_SECONDS = 600.0
+_WELL_SECONDS = 120.0
 _OWN = (
     "run", "nats", "postgres", "logs", "wallet", "payloads", "results", "archive", "cache", "scratch", "spark", "local",
     "incoming", "running", "stack.json", "stack.env", "stack.token", "server.json", "server.lock",
@@ -75,11 +76,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_well(self) -> bool:
-        """Whether all of it runs as it should."""
+        """Whether all of it runs as it should. Who has just died may not have been missed yet."""
         return (
             self.supervisor is not None
             and self.report.phase == "up"
-            and all(part.state == "well" for part in self.report.parts)
+            and all(part.state == "well" and self.pids.get(part.name) == part.pid for part in self.report.parts)
         )
 
 
@@ -145,23 +146,25 @@ def bring_up(place: Place, stack: Stack, show: Show = lambda report: None) -> Re
         _start_supervisor(place)
     elif (report := read_json(place.state, Report)) is not None and report.plan != stack.plan:
         os.kill(supervisor, signal.SIGHUP)
-    end = time.monotonic() + _UP_SECONDS
+    end, patience = time.monotonic() + _UP_SECONDS, _WELL_SECONDS
     while time.monotonic() < end:
         time.sleep(_BETWEEN_LOOKS)
+        lives = locks.is_held(place.lock_of(SUPERVISOR))
         report = read_json(place.state, Report)
         if report is not None:
             show(report)
-            if report.phase == "failed" or (report.plan == stack.plan and report.message is not None):
+            started = report.plan == stack.plan
+            if report.phase == "failed" or (started and report.message is not None):
                 raise Unavailable(report.message or "the stack did not start", hint=report.hint)
-            if report.phase == "up" and report.plan == stack.plan:
+            ill = next((part for part in report.parts if part.state != "well"), None)
+            if report.phase == "up" and started and ill is None:
                 return report
-        if not locks.is_held(place.lock_of(SUPERVISOR)):
-            report = read_json(place.state, Report)
-            log = place.log_of(SUPERVISOR)
-            why = report.message if report is not None else None
-            hint = report.hint if report is not None else None
-            raise Unavailable(why or "the supervisor has ended", hint=hint or f"see {log}")
-    raise Unavailable(f"the stack is not up after {_UP_SECONDS:.0f} s", hint=f"see {place.logs}")
+            if report.phase == "up" and started and ill is not None and (patience := patience - _BETWEEN_LOOKS) < 0:
+                log = place.log_of(ill.name)
+                raise Unavailable(f"{ill.name} is not well: {ill.detail or ill.state}", hint=f"see {log}")
+        if not lives:
+            break
+    raise Unavailable("the supervisor has ended, or takes too long", hint=f"see {place.log_of(SUPERVISOR)}")
 
 
 def bring_down(

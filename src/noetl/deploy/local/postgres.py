@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import struct
@@ -97,10 +98,12 @@ def initialise(programs: Programs, root: Path, role: str, password: str) -> Path
 
     It is there as a whole or not at all, whoever was killed before.
     """
-    data, draft = root / "data", root / "data.new"
+    data = root / "data"
     if data.exists():
         return data
-    shutil.rmtree(draft, ignore_errors=True)
+    for left in root.glob("data.*"):
+        shutil.rmtree(left, ignore_errors=True)
+    draft = root / f"data.{secrets.token_hex(4)}"  # of its own: what a killed one has started may still be writing
     programs.run(
         "initdb", "-D", draft, "-U", ADMINISTRATOR, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
         "--no-instructions", f"--pwfile={_secret(root, password)}", cwd=root,

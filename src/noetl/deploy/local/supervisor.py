@@ -193,7 +193,7 @@ class Supervisor:
                 continue
             if one.state == "restarting":
                 if now >= one.due:
-                    self._begin(one)
+                    self._begin_again(one)
             elif not self._lives(one):
                 self._mourn(one, now)
             elif now - one.looked >= (_LOOK_EVERY if one.state == "well" else _LOOK_AT_FIRST):
@@ -228,6 +228,15 @@ class Supervisor:
         one.state, one.due = "restarting", now + pause
         one.detail = f"it ended with {_ending(code)}"
         self._tell(one.part.name, f"{one.detail}; starting it again in {pause:g} s")
+
+    def _begin_again(self, one: _Watched) -> None:
+        """As often as it takes: a disk that is full today has room tomorrow."""
+        try:
+            self._begin(one)
+        except NoetlError as error:
+            if one.detail != error.message:
+                self._tell(one.part.name, error.message)
+            one.detail, one.due = error.message, time.monotonic() + _LONGEST_PAUSE
 
     def _begin(self, one: _Watched) -> None:
         """Start a process; or take over one that runs already, in just this way."""
@@ -299,8 +308,12 @@ class Supervisor:
         )  # fmt: skip
         data = msgspec.json.encode(report)
         if data != self._written:
-            write_private(self._place.state, data)
             self._written = data
+            try:
+                write_private(self._place.state, data)
+            except Unavailable as error:  # nobody is stopped because it cannot be written down how they are
+                self._tell("stack", error.message)
+                self._written = b""
 
 
 def _started(part: Part, handle: int, log: Path) -> subprocess.Popen[bytes]:

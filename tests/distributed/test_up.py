@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from noetl.deploy.local.control import standing
 from noetl.deploy.local.locks import is_held
 from noetl.deploy.local.nats import find_nats
 from noetl.deploy.local.place import Place
-from noetl.deploy.local.ports import free_ports, is_listening
+from noetl.deploy.local.ports import free_ports
 from noetl.deploy.local.postgres import find_programs
 from noetl.errors import Unavailable
 from tests.e2e.cli import Home
@@ -48,6 +49,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     except Unavailable as error:
         pytest.skip(f"{NOT_AVAILABLE}: stack: {error}")
     home = Home(tmp_path_factory.mktemp("stack") / "home")
+    yield home
+    home.run("down", "--now", "--purge", "--yes")
+
+
+@pytest.fixture
+def spare(tmp_path: Path) -> Iterator[Home]:
+    """A home for a stack of the test's own, which does not outlive it."""
+    home = Home(tmp_path / "home")
     yield home
     home.run("down", "--now", "--purge", "--yes")
 
@@ -205,49 +214,42 @@ class TestDown:
 
 
 class TestForeground:
-    def test_it_stays_until_somebody_brings_it_down(self, tmp_path: Path) -> None:
-        home = Home(tmp_path / "home")
-        process = home.start("up", "--foreground", "--workers", "1", "--port", str(free_ports(1)[0]), "--json")
+    def test_it_stays_until_somebody_brings_it_down(self, spare: Home) -> None:
+        process = spare.start("up", "--foreground", "--workers", "1", "--port", str(free_ports(1)[0]), "--json")
         try:
             assert process.stdout is not None
             up = json.loads(process.stdout.readline())
             assert up["pids"]["supervisor"] == process.pid
-            (home.path / "stack.token").unlink()  # whoever asks again is told again
-            again = home.json("up")
-            assert (again["pids"], (home.path / "stack.token").exists()) == (up["pids"], True)
-            assert run_example(home, "01_hello")["status"] == "COMPLETED"
-            assert home.json("down")["killed"] == []
+            (spare.path / "stack.token").unlink()  # whoever asks again is told again
+            again = spare.json("up")
+            assert (again["pids"], (spare.path / "stack.token").exists()) == (up["pids"], True)
+            assert run_example(spare, "01_hello")["status"] == "COMPLETED"
+            assert spare.json("down")["killed"] == []
             assert process.wait(30) == 0
         finally:
             process.kill()
             process.communicate()
-            home.run("down", "--now", "--purge", "--yes")
 
 
 class TestFailure:
-    def test_a_process_that_does_not_start_is_named_with_what_it_said(self, tmp_path: Path) -> None:
-        home = Home(tmp_path / "home")
-        (home.path / "nats").mkdir(parents=True)
-        (home.path / "nats" / "jetstream").write_text("not a directory")
-        failed = home.run("up")
+    def test_a_process_that_does_not_start_is_named_with_what_it_said(self, spare: Home) -> None:
+        (spare.path / "nats").mkdir(parents=True)
+        (spare.path / "nats" / "jetstream").write_text("not a directory")
+        failed = spare.run("up", "--storage-only")
         assert failed.code == 3
         assert "error: nats did not start" in failed.stderr
         assert "is not a directory" in failed.stderr
-        assert f"fix: see {home.path / 'logs' / 'nats.log'}" in failed.stderr
-        assert home.json("down", "--purge", "--yes")["stopped"] == []
+        assert f"fix: see {spare.path / 'logs' / 'nats.log'}" in failed.stderr
+        assert spare.json("down")["stopped"] == []
 
-    def test_a_home_with_a_log_of_its_own_is_refused(self, tmp_path: Path) -> None:
-        home = Home(tmp_path / "home")
-        home.run("run", EXAMPLES / "01_hello.yaml")
-        refused = home.run("up")
+    def test_a_home_with_a_log_of_its_own_is_refused(self, spare: Home) -> None:
+        spare.run("run", EXAMPLES / "01_hello.yaml")
+        refused = spare.run("up")
         assert (refused.code, "has a log of its own" in refused.stderr) == (2, True)
 
-    def test_a_port_that_is_taken_is_refused(self, tmp_path: Path) -> None:
-        import socket
-
+    def test_a_port_that_is_taken_is_refused(self, spare: Home) -> None:
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
             port = other.getsockname()[1]
-            assert is_listening(port)
-            refused = Home(tmp_path / "home").run("up", "--port", str(port))
+            refused = spare.run("up", "--port", str(port))
         assert refused.code == 3
         assert f"port {port} is used by another program" in refused.stderr

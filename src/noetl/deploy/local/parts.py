@@ -58,6 +58,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     health: str
     """Where it says that it is well: an address, or the port at which Postgres listens."""
+    announces: str | None = None
+    """The file in which it says that it listens, and as which process: at its address somebody else may answer."""
     after_server: bool = False
     as_nobody: bool = False
 
@@ -146,6 +148,7 @@ def noetl_parts(stack: Stack, settings: Settings) -> list[Part]:
             environment=environment,
             directory=stack.directory,
             health=f"http://{LOOPBACK}:{ports[name]}{roles.WORKER.probe if probe else roles.SERVER.probe}",
+            announces=None if probe else str(Path(stack.home) / "server.json"),
             after_server=after_server,
         )
 

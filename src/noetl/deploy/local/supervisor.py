@@ -16,7 +16,7 @@ import msgspec
 from noetl.deploy.local import locks, postgres
 from noetl.deploy.local.health import ill, last_lines
 from noetl.deploy.local.parts import Part, noetl_parts, storage_parts
-from noetl.deploy.local.place import Place, write_private
+from noetl.deploy.local.place import Place, read_json, write_private
 from noetl.deploy.local.preparing import prepare
 from noetl.deploy.local.record import Phase, Plan, Report, Stack, State, load_stack, save_stack
 from noetl.deploy.local.stopping import SUPERVISOR, stop
@@ -202,6 +202,8 @@ class Supervisor:
 
     def _look(self, one: _Watched) -> None:
         detail = ill(one.part.health)
+        if detail is None and one.part.announces is not None and _announced(one.part.announces) != self._pid(one):
+            detail = "somebody else answers at its address"
         one.looked = time.monotonic()
         if detail is None:
             if one.state != "well":
@@ -333,6 +335,12 @@ def _started(part: Part, handle: int, log: Path) -> subprocess.Popen[bytes]:
             **locks.handed_down(handle),
             **(postgres.account() if part.as_nobody else {}),
         )
+
+
+def _announced(file: str) -> int | None:
+    """The process that says there that it listens."""
+    found = read_json(Path(file), dict)
+    return None if found is None else found.get("pid")
 
 
 def _ending(code: int | None) -> str:

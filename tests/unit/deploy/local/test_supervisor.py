@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from noetl.deploy.local import record, supervisor
@@ -161,6 +162,17 @@ def test_who_was_called_in_a_wrong_way_is_not_tried_again(place: Place, parts: d
     with pytest.raises(Unavailable, match="it ended with code 2"), supervising(place):
         Supervisor(place, Settings(), lambda name, what: told.append((name, what))).run()
     assert sum(name == "server" and what.startswith("started") for name, what in told) == 1
+
+
+def test_somebody_else_at_its_address_is_not_taken_for_it(
+    place: Place, parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_START_SECONDS", 1.0)
+    note = tmp_path / "server.json"
+    note.write_text(f'{{"pid": {os.getpid()}}}')
+    parts["server"] = msgspec.structs.replace(parts["server"], announces=str(note))
+    with pytest.raises(Unavailable, match="server did not start: somebody else answers"), supervising(place):
+        Supervisor(place, Settings()).run()
 
 
 def test_there_is_one_supervisor(place: Place) -> None:

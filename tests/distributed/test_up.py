@@ -114,6 +114,15 @@ class TestUp:
             row = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
             assert row == (False,)
 
+    def test_nats_lets_nobody_in_without_a_password_and_writes_before_it_acknowledges(
+        self, home: Home, up: Document
+    ) -> None:
+        ports = json.loads((home.path / "stack.json").read_text())["ports"]
+        with socket.create_connection(("127.0.0.1", ports["nats"]), timeout=5) as connection:
+            assert b'"auth_required":true' in connection.recv(4096)
+        found = httpx.get(f"http://127.0.0.1:{ports['nats-monitor']}/jsz", params={"config": "true"}).json()
+        assert found["config"]["sync_always"]
+
     @pytest.mark.parametrize(
         ("name", "ends", "result"),
         [(name, ends, result) for name, given, ends, result in EXPECTED if not given and name < "08"],

@@ -175,6 +175,27 @@ def test_somebody_else_at_its_address_is_not_taken_for_it(
         Supervisor(place, Settings()).run()
 
 
+def test_who_runs_already_is_taken_over(place: Place, parts: dict[str, Part]) -> None:
+    """As after a supervisor that was killed."""
+    left = launched(place, parts["server"])
+    place.lock_of("server").with_suffix(".digest").write_text(parts["server"].digest)
+    with supervised(place):
+        assert seen(place).is_well
+        assert seen(place).pids["server"] == left.pid
+        left.kill()
+        left.wait()
+        wait_until(lambda: restarts(place)["server"] == 1 and seen(place).is_well)
+
+
+def test_who_runs_in_another_way_is_replaced(place: Place, parts: dict[str, Part]) -> None:
+    left = launched(place, parts["server"])
+    place.lock_of("server").with_suffix(".digest").write_text("of something else")
+    with supervised(place):
+        assert seen(place).is_well
+        assert seen(place).pids["server"] != left.pid
+    assert left.wait() == -signal.SIGTERM
+
+
 def test_there_is_one_supervisor(place: Place) -> None:
     with supervising(place), pytest.raises(InvalidInput, match="has a supervisor already"), supervising(place):
         pass

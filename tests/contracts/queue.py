@@ -37,6 +37,17 @@ def ids(leased: Sequence[LeasedCommand]) -> list[int]:
 
 
 class CommandQueueContract:
+    async def test_a_command_that_is_put_in_anew_is_delivered_anew(self, queue: CommandQueue) -> None:
+        first = command(1)
+        await queue.enqueue([first])
+        (leased,) = await queue.lease(first.pool, wait=PATIENCE)
+        again = msgspec.structs.replace(first, round=1)
+        await queue.enqueue([again, again])
+        await queue.ack(leased)
+        assert [(one.command, one.attempts) for one in await queue.lease(first.pool, limit=5, wait=PATIENCE)] == [
+            (again, 1)
+        ]
+
     async def test_commands_come_out_as_they_went_in_oldest_first(self, queue: CommandQueue) -> None:
         commands = [command(n) for n in range(1, 6)]
         await queue.enqueue(commands)

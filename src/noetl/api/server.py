@@ -134,6 +134,12 @@ class Server:
             answer = await client.get("/api/executions", **filters)
         return answer if isinstance(answer, dict) else {"executions": answer, "next_cursor": None}
 
+    async def topology(self) -> dict[str, Any]:
+        """Which workers there are, by place."""
+        async with self._client() as client:
+            answer: dict[str, Any] = await client.get("/api/topology")
+        return answer
+
     async def summary(self, execution_id: int) -> Summary:
         """What has become of an execution."""
         async with self._client() as client:

@@ -56,6 +56,7 @@ _COMMANDS = {
     "outbox": ("outbox", "Publish what was committed to NATS JetStream."),
     "worker": ("worker", "Run commands for a server, without a database."),
     "materializer": ("materializer", "Copy a log that is kept on JetStream into its database."),
+    "topology": ("topology", "Show which workers there are, and where."),
     "projector": ("projector", "Project what was published into rows, or all rows anew."),
     "up": ("up", "Start the whole stack on this machine."),
     "down": ("down", "Stop the stack of this machine."),

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Target", "ask", "cancel_on", "context_option", "events_on", "list_on", "register_on", "result_on", "run_on",
-    "status_on",
-    "target_of", "target_of_run",
+    "status_on", "target_of", "target_of_run", "topology_on",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,6 +112,16 @@ def result_on(target: Target, execution: str, step: str | None, look: Look) -> i
     async def work(server: Server) -> int:
         document = await server.result_document(execution_id_of(execution), step)
         show({"execution_id": execution, **document}, step or document.get("step", ""), look)
+        return OK
+
+    return ask(target, work)
+
+
+def topology_on(target: Target, show: Callable[[dict[str, Any]], None]) -> int:
+    """noetl topology, of a server."""
+
+    async def work(server: Server) -> int:
+        show(await server.topology())
         return OK
 
     return ask(target, work)

@@ -33,6 +33,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     error: Json | None = None
     set: Json = {}
     worker_id: str = ""
+    place: Json = {}
+    """Where its worker was and why there, as the event of its claim tells."""
     detail: Json = {}
     stage: int | None = None
     """How far the command had come when its worker got it; None where it is nobody's."""
@@ -46,6 +48,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True):
     state: Json | None = None
     """The pipeline, to be gone on with; None when the call is all there is, and its outcome that of the command."""
     worker_id: str = ""
+    place: Json = {}
     stage: int | None = None
 
 
@@ -91,7 +94,7 @@ class Engine:
         own: Json = {"command_id": report.command_id, "aggregate_type": "command"}
         meta = {"worker_id": report.worker_id} if report.worker_id else {}
         if not command.suspended:  # else that was said when it began to wait
-            _say_begun(turn, command.step, meta, own)
+            _say_begun(turn, command.step, meta, own, report.place)
         if command.stage_id:
             return self._report_stage(control, turn, command, report, meta)
         if control.ended is not None:
@@ -146,7 +149,7 @@ class Engine:
         turn = self._turn(control, known)
         own: Json = {"command_id": wait.command_id, "aggregate_type": "command"}
         meta = {"worker_id": wait.worker_id} if wait.worker_id else {}
-        _say_begun(turn, command.step, meta, own)
+        _say_begun(turn, command.step, meta, own, wait.place)
         if control.ended is not None:
             turn.say("command.cancelled", command.step, status="CANCELLED", meta=meta, **own)
             return turn.facts
@@ -241,8 +244,8 @@ def lost_report(command_id: int, command: CommandState, worker_id: str) -> Repor
     return Report(command_id=command_id, error=error, worker_id=worker_id, stage=command.stage)
 
 
-def _say_begun(turn: Turn, step: str, meta: Json, own: Json) -> None:
-    turn.say("command.claimed", step, meta=meta, status="CLAIMED", **own)
+def _say_begun(turn: Turn, step: str, meta: Json, own: Json, place: Json) -> None:
+    turn.say("command.claimed", step, meta={**meta, **place} if place else meta, status="CLAIMED", **own)
     turn.say("command.started", step, meta=meta, status="RUNNING", **own)
 
 

@@ -109,6 +109,15 @@ class Metadata(_Part, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
 
+class Placement(_Part, frozen=True, kw_only=True):
+    """Where commands want to run. None means not said here."""
+
+    prefer_node: str | None = None
+    prefer_zone: str | None = None
+    max_distance: Literal["node", "zone", "region", "any"] | None = None
+    labels: dict[str, str] = {}
+
+
 class Executor(_Part, frozen=True, kw_only=True):
     """Where and under which limits a playbook wants to run."""
 
@@ -116,6 +125,8 @@ class Executor(_Part, frozen=True, kw_only=True):
     version: str | None = None
     requires_tools: tuple[str, ...] = ()
     requires_features: tuple[str, ...] = ()
+    requires_labels: dict[str, str] = {}
+    placement: Placement = Placement()
     entry_step: str | None = None
     final_step: str | None = None
     no_next_is_error: bool = False
@@ -279,6 +290,7 @@ class Step(_Part, frozen=True, kw_only=True):
     desc: str = ""
     input: dict[str, Any] = {}
     timeout: float | str | None = None
+    placement: Placement = Placement()
     admit: tuple[AdmitRule, ...] = ()
     loop: Loop | None = None
     reduce: Reduce | None = None

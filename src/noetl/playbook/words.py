@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 __all__ = [
-    "ACTIONS", "API_VERSIONS", "ARC_KEYS", "BACKOFFS", "BANNED", "DOCUMENT_KINDS", "ENGINES", "FAILURES",
-    "KEYCHAIN_KINDS", "KEYCHAIN_SCOPES", "LOOP_MODES", "NO_MATCH", "OUTPUT_KEYS", "PLACEMENTS", "PROFILES",
-    "RESERVED", "ROOT_KEYS", "ROUTER_MODES", "SCOPES", "SCRIPT_SOURCES", "SOURCES", "STEP_KEYS", "STORES",
+    "ACTIONS", "API_VERSIONS", "ARC_KEYS", "BACKOFFS", "BANNED", "DISTANCES", "DOCUMENT_KINDS", "ENGINES",
+    "FAILURES", "KEYCHAIN_KINDS", "KEYCHAIN_SCOPES", "LOOP_MODES", "NO_MATCH", "OUTPUT_KEYS", "PLACEMENTS",
+    "PROFILES", "RESERVED", "ROOT_KEYS", "ROUTER_MODES", "SCOPES", "SCRIPT_SOURCES", "SOURCES", "STEP_KEYS", "STORES",
     "is_readable",
 ]  # fmt: skip
 
@@ -13,6 +13,7 @@ DOCUMENT_KINDS = ("Playbook", "Subscription")
 API_VERSIONS = {"Playbook": "noetl.io/v2", "Subscription": "noetl.io/v1"}
 ROOT_KEYS = ("apiVersion", "kind", "metadata", "executor", "keychain", "workload", "workbook", "workflow")
 PROFILES = ("local", "distributed", "auto")
+DISTANCES = ("node", "zone", "region", "any")
 
 STEP_KEYS = ("step", "desc", "input", "spec", "loop", "reduce", "tool", "output", "set", "next")
 ARC_KEYS = ("step", "when", "set")

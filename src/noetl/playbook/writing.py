@@ -17,6 +17,7 @@ from noetl.playbook.document import (
     Loop,
     Metadata,
     Output,
+    Placement,
     Playbook,
     Router,
     Rule,
@@ -76,15 +77,24 @@ def _executor(executor: Executor) -> dict[str, Any]:
     return _said(
         profile=executor.profile if executor.profile != "auto" else None,
         version=executor.version,
-        requires=_said(tools=list(executor.requires_tools), features=list(executor.requires_features)),
+        requires=_said(
+            tools=list(executor.requires_tools),
+            features=list(executor.requires_features),
+            labels=executor.requires_labels,
+        ),
         spec=_said(
             entry_step=executor.entry_step,
             final_step=executor.final_step,
             no_next_is_error=executor.no_next_is_error or None,
             policy=policy,
+            placement=_placement(executor.placement),
             spark=executor.spark,
         ),
     )
+
+
+def _placement(placement: Placement) -> dict[str, Any]:
+    return _said(**msgspec.structs.asdict(placement))
 
 
 def _workbook_entry(entry: WorkbookEntry) -> dict[str, Any]:
@@ -102,7 +112,7 @@ def _step(step: Step) -> dict[str, Any]:
         **_said(
             desc=step.desc,
             input=step.input,
-            spec=_said(timeout=step.timeout, policy=policy),
+            spec=_said(timeout=step.timeout, placement=_placement(step.placement), policy=policy),
             loop=_loop(step.loop) if step.loop is not None else None,
             reduce=_said(**{"from": reduce.source}, by=list(reduce.by)) if reduce is not None else None,
             tool=tool,

@@ -25,6 +25,8 @@ class QueuedCommand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     traceparent: str = ""
     """The place in a trace that it was asked for from; empty for one that is in none."""
     tracestate: str = ""
+    round: int = 0
+    """How often it was put in anew because those who got it left it to others."""
 
     @property
     def carrier(self) -> dict[str, str]:

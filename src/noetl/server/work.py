@@ -107,6 +107,7 @@ def routes() -> list[Route]:
         Route("/api/worker/pool/heartbeat", _register, methods=["POST"]),
         Route(wire.DEREGISTER, _deregister, methods=["POST"]),
         Route("/api/worker/pools", _pools, methods=["GET"]),
+        Route("/api/topology", _topology, methods=["GET"]),
         Route("/api/credentials/resolve", _about_command(_credential), methods=["POST"]),
         *found,
     ]
@@ -145,6 +146,13 @@ async def _pools(request: Request) -> Response:
     """Which workers there are, of the whole installation."""
     await _permit_admin(request)
     return _answer(await _roster(request).pools())
+
+
+async def _topology(request: Request) -> Response:
+    """The same by place."""
+    access: Access = request.app.state.access
+    await access.check(await caller(request), "admin", request.scope["path"])
+    return _answer(await _roster(request).topology())
 
 
 def _roster(request: Request) -> Roster:

@@ -32,7 +32,7 @@ class MemoryCommandQueue:
         self._lease_seconds = lease_seconds
         self._most = most_attempts
         self._places: dict[str, dict[int, _Place]] = {}
-        self._told: set[tuple[str, int, int]] = set()
+        self._told: set[tuple[str, int, int, int]] = set()
         self._numbers = itertools.count(1)
         self._waiting = Waiting(clock)
         self.dead: list[tuple[QueuedCommand, str]] = []
@@ -46,7 +46,7 @@ class MemoryCommandQueue:
     async def enqueue(self, commands: Sequence[QueuedCommand], *, again: bool = False) -> None:
         """Put commands in, each once."""
         for command in commands:
-            told = (command.tenant_id, command.execution_id, command.event_id)
+            told = (command.tenant_id, command.execution_id, command.event_id, command.round)
             if again or told not in self._told:
                 self._told.add(told)
                 self._places.setdefault(command.pool, {})[next(self._numbers)] = _Place(command)

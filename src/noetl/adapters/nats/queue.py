@@ -158,6 +158,8 @@ def _subject(command: QueuedCommand) -> str:
 
 def _message(command: QueuedCommand, *, named: bool) -> Outgoing:
     identity = f"{command.tenant_id}/{command.execution_id}/{command.event_id}"
+    if command.round:
+        identity += f"/{command.round}"
     names = {"Nats-Msg-Id": identity} if named else {}
     return Outgoing(_subject(command), _encoder.encode(command), {**names, **command.carrier})
 

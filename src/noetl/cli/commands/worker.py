@@ -34,7 +34,7 @@ _MOST_PORT = 65535
               help="A token with the role worker, where the server asks for one.")  # fmt: skip
 @click.option("--nats", "nats_url", metavar="URL", help="The queue that they come by  [nats.url]")
 @click.option("--concurrency", type=click.IntRange(1, 1000), metavar="N", help="Commands at once  [tools.slots]")
-@click.option("--labels", metavar="K=V,...", default="", help="What this worker has, for whoever looks.")
+@click.option("--labels", metavar="K=V,...", default="", help="What this worker has; commands may require it.")
 @click.option("--metrics-port", type=click.IntRange(0, _MOST_PORT), metavar="N",
               help="Answer /live, /health, /metrics and /summary there; 0 for any port that is free.",
               )  # fmt: skip

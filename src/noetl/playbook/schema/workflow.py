@@ -26,6 +26,7 @@ from noetl.playbook.schema.parts import (
 )
 from noetl.playbook.schema.tools import tool_parts
 from noetl.playbook.words import (
+    DISTANCES,
     ENGINES,
     FAILURES,
     KEYCHAIN_KINDS,
@@ -112,6 +113,18 @@ def metadata() -> Schema:
     )
 
 
+def _placement(description: str) -> Schema:
+    return obj(
+        {
+            "prefer_node": described(TEXT, "the node of a worker that is waited for, for a moment"),
+            "prefer_zone": described(TEXT, "the zone of a worker that is waited for, for a moment"),
+            "max_distance": one_of(DISTANCES, "who is farther away leaves it to somebody nearer", default="any"),
+            "labels": described(MAPPING, "labels of the workers that run it, and no others"),
+        },
+        description=description,
+    )
+
+
 def _executor() -> Schema:
     policy = obj(
         {
@@ -127,6 +140,7 @@ def _executor() -> Schema:
             "final_step": described(TEXT, "runs once after everything else has ended"),
             "no_next_is_error": described(BOOLEAN, "a step whose arcs all fail to match has failed", default=False),
             "policy": policy,
+            "placement": _placement("where the commands of all steps want to run"),
             "spark": described(MAPPING, "`spark.*` settings for data stages"),
         },
         description="how it runs",
@@ -135,6 +149,7 @@ def _executor() -> Schema:
         {
             "tools": described(TEXTS, "kinds without which the execution is refused"),
             "features": described(TEXTS, "informative"),
+            "labels": described(MAPPING, "labels of the workers that run it, and no others", examples=[{"gpu": "1"}]),
         },
         description="what must be there",
     )
@@ -197,6 +212,7 @@ def _step() -> Schema:
         {
             "timeout": described(DURATION, "limit of each command, retries included", examples=["5m"]),
             "policy": obj({"admit": ref("admit")}, description="who may enter"),
+            "placement": _placement("where its commands want to run; stands over the executor's"),
         },
         description="limits and admission",
     )

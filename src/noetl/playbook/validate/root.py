@@ -10,6 +10,7 @@ from noetl.playbook.document import Executor, Metadata, Playbook, Positions
 from noetl.playbook.problems import Report
 from noetl.playbook.source import Node
 from noetl.playbook.validate.keychain import read_keychain, read_workbook
+from noetl.playbook.validate.placement import read_labels, read_placement
 from noetl.playbook.validate.shapes import (
     Context,
     bounded,
@@ -159,14 +160,17 @@ def _read_executor(context: Context, node: Node) -> Executor:
     report = context.report
     ignore_unknown(report, node, "executor", ("profile", "version", "requires", "spec"))
     requires = mapping(report, node.get("requires"), "executor.requires")
-    ignore_unknown(report, requires, "executor.requires", ("tools", "features"))
+    ignore_unknown(report, requires, "executor.requires", ("tools", "features", "labels"))
     spec = mapping(report, node.get("spec"), "executor.spec")
-    ignore_unknown(report, spec, "executor.spec", ("entry_step", "final_step", "no_next_is_error", "policy", "spark"))
+    known = ("entry_step", "final_step", "no_next_is_error", "policy", "placement", "spark")
+    ignore_unknown(report, spec, "executor.spec", known)
     return Executor(
         profile=choice(report, node.get("profile"), "executor.profile", PROFILES, "NTL-110", default="auto"),
         version=words(report, node.get("version"), "executor.version") or None,
         requires_tools=texts(report, requires.get("tools"), "executor.requires.tools"),
         requires_features=texts(report, requires.get("features"), "executor.requires.features"),
+        requires_labels=read_labels(report, requires.get("labels"), "executor.requires.labels"),
+        placement=read_placement(report, spec.get("placement"), "executor.spec.placement"),
         entry_step=_read_step_name(context, spec, "entry_step"),
         final_step=_read_step_name(context, spec, "final_step"),
         no_next_is_error=truth(report, spec.get("no_next_is_error"), "executor.spec.no_next_is_error"),

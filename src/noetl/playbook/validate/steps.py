@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from noetl.playbook.bounds import DURATION
-from noetl.playbook.document import AdmitRule, Step, Task, pointer
+from noetl.playbook.document import AdmitRule, Placement, Step, Task, pointer
 from noetl.playbook.problems import Report
 from noetl.playbook.source import Node
 from noetl.playbook.validate.assignments import read_set
 from noetl.playbook.validate.loops import read_loop
+from noetl.playbook.validate.placement import read_placement
 from noetl.playbook.validate.routing import read_admit, read_next
 from noetl.playbook.validate.shapes import Context, bounded, ignore_unknown, mapping, words
 from noetl.playbook.validate.stages import check_reduce_source, read_reduce
@@ -71,7 +72,7 @@ def _read_step(context: Context, node: Node, index: int) -> Step:
     name = named.value if named is not None and isinstance(named.value, str) else ""
     at = pointer("workflow", index)
     _check_keys(report, node, name)
-    timeout, admit = _read_spec(report, node, name)
+    timeout, placement, admit = _read_spec(report, node, name)
     own_input = mapping(report, node.get("input"), "input")
     check_loose(report, own_input, "input")
     loop, reduce, following = node.get("loop"), node.get("reduce"), node.get("next")
@@ -81,6 +82,7 @@ def _read_step(context: Context, node: Node, index: int) -> Step:
         desc=words(report, node.get("desc"), "desc"),
         input=own_input.data(),
         timeout=timeout,
+        placement=placement,
         admit=admit,
         loop=read_loop(report, loop, name) if loop is not None else None,
         reduce=read_reduce(context, reduce, node) if reduce is not None else None,
@@ -101,14 +103,15 @@ def _check_keys(report: Report, node: Node, name: str) -> None:
             report.add("NTL-911", node.key(key), step=name, key=key)
 
 
-def _read_spec(report: Report, node: Node, name: str) -> tuple[Any, tuple[AdmitRule, ...]]:
+def _read_spec(report: Report, node: Node, name: str) -> tuple[Any, Placement, tuple[AdmitRule, ...]]:
     spec = mapping(report, node.get("spec"), "spec")
-    ignore_unknown(report, spec, "spec", ("timeout", "policy"))
+    ignore_unknown(report, spec, "spec", ("timeout", "policy", "placement"))
     policy = mapping(report, spec.get("policy"), "spec.policy")
     ignore_unknown(report, policy, "spec.policy of a step", ("admit",))
     admit = policy.get("admit")
     timeout = bounded(report, spec.get("timeout"), "spec.timeout", DURATION, "NTL-212")
-    return timeout, read_admit(report, admit, name) if admit is not None else ()
+    placement = read_placement(report, spec.get("placement"), "spec.placement")
+    return timeout, placement, read_admit(report, admit, name) if admit is not None else ()
 
 
 def _read_tool(context: Context, node: Node, name: str, at: str, step_input: frozenset[str]) -> tuple[list[Task], bool]:

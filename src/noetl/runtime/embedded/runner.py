@@ -35,6 +35,7 @@ from noetl.runtime.reaper import Reaper
 from noetl.runtime.remote.roster import Roster
 from noetl.runtime.remote.routing import Routes
 from noetl.runtime.remote.terms import Afar, is_kept, terms_of
+from noetl.runtime.remote.topology import locality_of
 from noetl.runtime.telemetry import Telemetry
 from noetl.runtime.tooling import Tooling, tooling_of
 from noetl.runtime.wiring import Embedded
@@ -305,7 +306,8 @@ class Runner:
 
 
 def _routes(embedded: Embedded) -> Routes:
-    return Routes(Roster(embedded.kv, embedded.clock), embedded.settings.server.stages)
+    settings = embedded.settings
+    return Routes(Roster(embedded.kv, embedded.clock), settings.server.stages, locality_of(settings.place))
 
 
 def _effects_of(embedded: Embedded) -> EffectStore | None:

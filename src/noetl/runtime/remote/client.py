@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
 
@@ -35,13 +35,15 @@ from noetl.runtime.driver import Issued
 from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.giving import Documents, read_given
 from noetl.runtime.remote.servers import AGAIN, NO_ANSWER, Servers
+from noetl.runtime.remote.topology import Locality, locator
 from noetl.runtime.stages.base import About, Heed
 from noetl.runtime.stages.support import CallRequest
 
-__all__ = ["Hand", "RemoteControlPlane"]
+__all__ = ["Hand", "NotHere", "RemoteControlPlane"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LONGEST_PAUSE = 2.0
+_DECLINED = b'{"declined"'
 _KINDS: dict[int, type[NoetlError]] = {
     HTTPStatus.UNAUTHORIZED: Unauthenticated,
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -56,6 +58,8 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
     command: QueuedCommand
     worker_id: str
     claim: Claim
+    placement: Json = {}
+    """Why it was given to this worker, for a command that wants to run somewhere."""
 
     @property
     def right(self) -> Json:
@@ -63,11 +67,32 @@ class Hand(msgspec.Struct, frozen=True, kw_only=True):
         return {**_about(self.command, self.worker_id), "token": self.claim.lease.token, "stage": self.claim.stage}
 
 
+class NotHere(Conflict):
+    """A command is not for this worker, or not yet."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
 class RemoteControlPlane:
     """Asks the server. While nobody answers it asks again, for `patience` seconds; then it raises Unavailable."""
 
-    def __init__(self, urls: Sequence[str], token: str | None = None, *, patience: float = 60.0) -> None:
-        """`urls` are the servers of one installation; while one is away the others are asked."""
+    def __init__(
+        self,
+        urls: Sequence[str],
+        token: str | None = None,
+        *,
+        patience: float = 60.0,
+        locality: Locality | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """`urls` are the servers of one installation; while one is away the others are asked.
+
+        `locality` and `labels` say where the worker is, and what it has.
+        """
+        self._locality = locality or Locality()
+        self._labels = dict(labels or {})
         given = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._connections = Servers(urls, {**given, "Content-Type": "application/json"})
         self.urls = " or ".join(urls)
@@ -87,17 +112,22 @@ class RemoteControlPlane:
         await self._ask(wire.DEREGISTER, wire.Goodbye(worker_id=worker_id), _Nothing, 0.0)
 
     async def claim(self, command: QueuedCommand, worker_id: str) -> Hand:
-        """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more."""
+        """The command. Raises Conflict if somebody else has it, NotFound if nobody wants it any more, NotHere."""
         known = self._documents.now()
-        asked = wire.ClaimRequest(**_about(command, worker_id), knows=list(known))
+        asked = wire.ClaimRequest(
+            **_about(command, worker_id), knows=list(known), labels=self._labels, locality=self._locality
+        )
         answer = await self._answer(wire.path_of(command.command_id, "claim"), asked)
+        if answer.startswith(_DECLINED):
+            declined = wire.decode(answer, wire.Declined)
+            raise NotHere(declined.declined, declined.seconds)
         given = read_given(answer, known, self._documents)
         issued = Issued(
             execution_id=command.execution_id, command_id=command.command_id, step=command.step, kind=command.kind
         )
         lease = Lease(name="", owner=worker_id, token=given.token, expires_at=0)
         claim = Claim(issued=issued, work=given.work, lease=lease, stage=given.stage, ended=given.ended)
-        return Hand(command=command, worker_id=worker_id, claim=claim)
+        return Hand(command=command, worker_id=worker_id, claim=claim, placement=given.placement)
 
     async def heartbeat(self, hand: Hand, *, is_first: bool) -> None:
         """Keep it for longer. Raises LeaseLost."""
@@ -106,10 +136,11 @@ class RemoteControlPlane:
 
     async def report(self, hand: Hand, said: Report | Suspension) -> bool:
         """What came of it; False if that was not awaited any more. Raises LeaseLost."""
+        place = self._place(hand)
         if isinstance(said, Suspension):
-            asked = wire.ReportRequest(**hand.right, suspension=msgspec.to_builtins(said))
+            asked = wire.ReportRequest(**hand.right, suspension=msgspec.to_builtins(said), place=place)
         else:
-            asked = wire.ReportRequest(**hand.right, report=wire.packed(_fields(said)))
+            asked = wire.ReportRequest(**hand.right, report=wire.packed(_fields(said)), place=place)
         return (await self._ask(self._path(hand, "report"), asked, wire.Taken)).taken
 
     async def release(self, hand: Hand) -> None:
@@ -173,6 +204,13 @@ class RemoteControlPlane:
         """Call a playbook for a row, and wait for its end for a while. Raises LeaseLost."""
         asked = stage_wire.RowCallRequest(**hand.right, call=msgspec.to_builtins(call))
         return await self._ask(self._path(hand, "call"), asked, stage_wire.CalledOrNot)
+
+    def _place(self, hand: Hand) -> Json:
+        """Where a command was run, as the log tells."""
+        command = hand.command
+        name = locator(self._locality, command.tenant_id, command.organization_id, hand.worker_id)
+        found: Json = {"locality": msgspec.to_builtins(self._locality), "worker_locator": name}
+        return {**found, "placement": hand.placement} if hand.placement else found
 
     def _path(self, hand: Hand, what: str) -> str:
         return wire.path_of(hand.command.command_id, what)

@@ -9,6 +9,7 @@ import msgspec
 from noetl.engine.decide import Report, Suspension
 from noetl.errors import Conflict, Corruption, InvalidInput, NotFound
 from noetl.kernel.event import Json
+from noetl.kernel.ids import unix_ms
 from noetl.observe import metrics
 from noetl.ports.credentials import Credential
 from noetl.ports.leases import Lease
@@ -23,11 +24,13 @@ from noetl.runtime.remote.alone import is_alive
 from noetl.runtime.remote.giving import Documents, given
 from noetl.runtime.remote.stage_desk import StageDesk
 from noetl.runtime.remote.terms import is_kept
+from noetl.runtime.remote.topology import Candidate, Verdict
 from noetl.runtime.remote.wire import (
     Asked,
     BeatRequest,
     ClaimRequest,
     CredentialRequest,
+    Declined,
     PlaybookRequest,
     ReadRequest,
     ReportRequest,
@@ -35,6 +38,7 @@ from noetl.runtime.remote.wire import (
     StoreRequest,
     Taken,
     Value,
+    encode,
     packed,
     unpacked,
 )
@@ -65,13 +69,17 @@ class Desk:
             raise NotFound(f"command {command_id} is for the server itself", hint="drop it")
         if await self.is_left_alone(execution):
             raise NotFound(f"command {command_id} is for the local run that has issued it", hint="drop it")
+        verdict = await self._verdict(execution, command_id, asked)
+        if verdict is not None and not verdict.taken:
+            return encode(Declined(declined=verdict.reason, seconds=verdict.seconds))
         issued = _issued(command_id, asked)
         claim = await self._runner.control.claim(issued, asked.worker_id)
         if claim is None:
             if await self._runner.control.is_held(issued):
                 raise Conflict(f"command {command_id} is taken", hint="ask again later, or drop it")
             raise NotFound(f"command {command_id} is not awaited any more", hint="drop it")
-        return given(claim, asked.knows, self._written)
+        placement = {} if verdict is None else verdict.recorded(execution.commands[command_id]["placement"])
+        return given(claim, asked.knows, self._written, placement)
 
     async def heartbeat(self, command_id: int, asked: BeatRequest) -> None:
         """Keep a command for longer. Raises LeaseLost."""
@@ -82,7 +90,7 @@ class Desk:
 
     async def report(self, command_id: int, asked: ReportRequest) -> Taken:
         """Write down what came of a command. Raises LeaseLost for one that was lost meanwhile."""
-        held, said = self._held(command_id, asked), msgspec.structs.replace(_said(asked), worker_id=asked.worker_id)
+        held, said = self._held(command_id, asked), _signed(asked)
         if said.command_id != command_id:
             raise InvalidInput(f"the report is about command {said.command_id}, not {command_id}")
         metrics.count("noetl_commands_total", asked.kind, outcome_of(said))
@@ -155,6 +163,14 @@ class Desk:
             execution = await self._runner.driver.latest(execution_id)
         return execution
 
+    async def _verdict(self, execution: Execution, command_id: int, asked: ClaimRequest) -> Verdict | None:
+        """Whether the worker is to have it; None for a command that wants to run anywhere."""
+        if self._runner.routes is None:
+            return None
+        worker = Candidate(worker_id=asked.worker_id, locality=asked.locality, labels=asked.labels)
+        waited = self._embedded.clock.now() / 1e6 - unix_ms(command_id) / 1e3
+        return await self._runner.routes.verdict(execution, command_id, worker, waited)
+
     async def _check(self, command_id: int, asked: Asked) -> None:
         await self._runner.control.check(self._held(command_id, asked))
 
@@ -167,6 +183,10 @@ class Desk:
 
 def _issued(command_id: int, asked: Asked) -> Issued:
     return Issued(execution_id=asked.execution_id, command_id=command_id, step=asked.step, kind=asked.kind)
+
+
+def _signed(asked: ReportRequest) -> Report | Suspension:
+    return msgspec.structs.replace(_said(asked), worker_id=asked.worker_id, place=asked.place)
 
 
 def _said(asked: ReportRequest) -> Report | Suspension:

@@ -32,6 +32,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     stage: int
     ended: bool
     work: Work
+    placement: Json
+    """Why it was given to this worker, for a command that wants to run somewhere."""
 
 
 class _Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,7 @@ class _Sent(msgspec.Struct, frozen=True, kw_only=True):
     playbook: msgspec.Raw
     """`null` for one that the worker has."""
     work: msgspec.Raw
+    placement: Json = {}
 
 
 class Documents:
@@ -68,7 +71,7 @@ class Documents:
             self._kept.popitem(last=False)
 
 
-def given(claim: Claim, known: Collection[str], written: Documents) -> bytes:
+def given(claim: Claim, known: Collection[str], written: Documents, placement: Json) -> bytes:
     """A command as it is sent to a worker that knows these documents; `written` keeps what was written before."""
     work, name = claim.work, _name_of(claim.work)
     playbook = _NOTHING
@@ -83,6 +86,7 @@ def given(claim: Claim, known: Collection[str], written: Documents) -> bytes:
             document=name,
             playbook=msgspec.Raw(playbook),
             work=msgspec.Raw(canonical.encode(_plain(work))),
+            placement=placement,
         )
     )
 
@@ -104,7 +108,7 @@ def read_given(data: bytes, known: Mapping[str, Playbook], documents: Documents)
         home=None if home is None else msgspec.convert(home, Home),
         **said,
     )
-    return Given(token=sent.token, stage=sent.stage, ended=sent.ended, work=work)
+    return Given(token=sent.token, stage=sent.stage, ended=sent.ended, work=work, placement=sent.placement)
 
 
 def _name_of(work: Work) -> str:

@@ -31,6 +31,7 @@ from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.roster import ROSTER_SECONDS
 from noetl.runtime.remote.secrets import Vaults, in_hand
 from noetl.runtime.remote.store import store_name
+from noetl.runtime.remote.topology import Locality, locality_of
 from noetl.runtime.requests import SPARK_POOL
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.stores import open_objects
@@ -71,9 +72,11 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
     worker_id = f"{process_name('worker')}/{secrets.token_hex(4)}"
     async with contextlib.AsyncExitStack() as opened:
         opened.enter_context(recorded(settings.observe.otlp, "noetl-worker"))
-        control = RemoteControlPlane(post.urls, post.token)
+        locality = locality_of(settings.place)
+        hello = _hello(post, worker_id, locality)
+        control = RemoteControlPlane(post.urls, post.token, locality=locality, labels=post.labels)
         opened.push_async_callback(control.close)
-        welcome = await _welcome(control, _hello(post, worker_id))
+        welcome = await _welcome(control, hello)
         opened.push_async_callback(_deregister, control, worker_id)
         if SPARK_POOL in post.pools:
             from noetl.runtime.remote.spark_bench import check_means
@@ -106,7 +109,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
             registry = make_registry({})
             opened.push_async_callback(registry.close)
             bench = PlainBench(make_worker(registry, await _effects(home, settings, welcome)), clock)
-        await opened.enter_async_context(_on_the_roster(control, _hello(post, worker_id)))
+        await opened.enter_async_context(_on_the_roster(control, hello))
         yield QueueWorker(
             messaging.queue,
             control,
@@ -119,7 +122,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
         )
 
 
-def _hello(post: Post, worker_id: str) -> wire.Hello:
+def _hello(post: Post, worker_id: str, locality: Locality) -> wire.Hello:
     return wire.Hello(
         worker_id=worker_id,
         version=__version__,
@@ -127,6 +130,7 @@ def _hello(post: Post, worker_id: str) -> wire.Hello:
         pools=tuple(post.pools),
         concurrency=post.concurrency,
         labels=dict(post.labels),
+        locality=locality,
     )
 
 

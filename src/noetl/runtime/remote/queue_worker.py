@@ -17,7 +17,7 @@ from noetl.ports.clock import Clock
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand
 from noetl.runtime.pool import outcome_of, said_of
 from noetl.runtime.remote.bench import Bench
-from noetl.runtime.remote.client import Hand, RemoteControlPlane
+from noetl.runtime.remote.client import Hand, NotHere, RemoteControlPlane
 from noetl.runtime.remote.secrets import IN_HAND
 from noetl.runtime.requests import Issued
 
@@ -39,6 +39,7 @@ class Tally(msgspec.Struct, kw_only=True):
     failed: int = 0
     lost: int = 0
     dropped: int = 0
+    declined: int = 0
     last_error: str | None = None
 
 
@@ -237,6 +238,8 @@ class QueueWorker:
         except NotFound:
             self.tally.dropped += 1
             return None
+        except NotHere as error:
+            return await self._left(leased, error)
         except Conflict:
             return self._taken(leased)
         except (Unauthenticated, Forbidden) as error:
@@ -253,6 +256,16 @@ class QueueWorker:
             self.tally.last_error = f"{type(error).__name__}: {error}"
             _log.error("command %s is left to others", command.command_id, exc_info=error)
             return _AGAIN_SECONDS
+
+    async def _left(self, leased: LeasedCommand, error: NotHere) -> float | None:
+        """Leave a command to others. Deliveries are counted, and this may go on for long: then it is put in anew."""
+        self.tally.declined += 1
+        _log.info("command %s is left to others: %s", leased.command.command_id, error.message)
+        if leased.attempts < _PATIENT_DELIVERIES:
+            return error.seconds
+        again = msgspec.structs.replace(leased.command, round=leased.command.round + 1)
+        await self._queue.enqueue([again])
+        return None
 
     async def _run(self, leased: LeasedCommand, hand: Hand) -> None:
         """Run a command that is in hand, and report. Raises LeaseLost as soon as it is lost, whatever is being done."""

@@ -7,13 +7,15 @@ import msgspec
 from noetl.kernel.time import format_time
 from noetl.ports.clock import Clock
 from noetl.ports.kv import Kv
+from noetl.runtime.remote.topology import Locality
 from noetl.runtime.remote.wire import Hello
 
-__all__ = ["ROSTER_SECONDS", "Pools", "Present", "Roster"]
+__all__ = ["ROSTER_SECONDS", "Pools", "Present", "Roster", "Topology"]
 
 ROSTER_SECONDS = 30.0
 """How often a worker says that it is there; one that has not for three times as long is gone."""
 _PREFIX = "worker/"
+_UNKNOWN = "-"
 
 
 class Present(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,13 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     labels: dict[str, str]
     seen_at: str
+    locality: Locality = Locality()
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers by region, zone and node. What a worker does not say of itself is `-`."""
+
+    regions: dict[str, dict[str, dict[str, list[Present]]]]
 
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +57,7 @@ class Roster:
             pools=hello.pools,
             concurrency=hello.concurrency,
             labels=hello.labels,
+            locality=hello.locality,
             seen_at=format_time(self._clock.now()),
         )
         await self._kv.put(_PREFIX + hello.worker_id, msgspec.json.encode(said), seconds=3 * ROSTER_SECONDS)
@@ -56,12 +66,24 @@ class Roster:
         """A worker has gone."""
         await self._kv.delete(_PREFIX + worker_id)
 
-    async def pools(self) -> Pools:
+    async def workers(self) -> list[Present]:
         """Who is there."""
+        entries = await self._kv.list(_PREFIX)
+        return [msgspec.json.decode(one.value, type=Present) for one in entries if one.value is not None]
+
+    async def pools(self) -> Pools:
+        """Who is there, by pool."""
         found: dict[str, list[Present]] = {}
-        for entry in await self._kv.list(_PREFIX):
-            if entry.value is not None:
-                worker = msgspec.json.decode(entry.value, type=Present)
-                for pool in worker.pools:
-                    found.setdefault(pool, []).append(worker)
+        for worker in await self.workers():
+            for pool in worker.pools:
+                found.setdefault(pool, []).append(worker)
         return Pools(pools=found)
+
+    async def topology(self) -> Topology:
+        """Who is there, by place."""
+        found: dict[str, dict[str, dict[str, list[Present]]]] = {}
+        for worker in await self.workers():
+            place = worker.locality
+            zones = found.setdefault(place.region or _UNKNOWN, {})
+            zones.setdefault(place.zone or _UNKNOWN, {}).setdefault(place.node or _UNKNOWN, []).append(worker)
+        return Topology(regions=found)

@@ -8,9 +8,11 @@ import msgspec
 
 from noetl.engine.fact import Fact
 from noetl.errors import NoetlError
+from noetl.kernel.event import Json
 from noetl.runtime.execution import Execution
 from noetl.runtime.remote.roster import Pools, Roster
 from noetl.runtime.remote.terms import is_kept, needs_spark_pool
+from noetl.runtime.remote.topology import Candidate, Locality, Verdict, judge, wanted
 from noetl.runtime.requests import SPARK_POOL
 from noetl.runtime.requeue import QUEUED, SHARED_POOL
 from noetl.settings import StagesKept
@@ -23,30 +25,33 @@ _LOOK_SECONDS = 2.0
 class Routes:
     """Knows who is there, as of a moment ago, and where a command belongs by that."""
 
-    def __init__(self, roster: Roster, stages: StagesKept = "auto") -> None:
-        """`stages` says who runs data stages."""
+    def __init__(self, roster: Roster, stages: StagesKept = "auto", here: Locality | None = None) -> None:
+        """`stages` says who runs data stages; `here` is where commands are issued."""
+        self._here = here or Locality()
         self._roster = roster
         self._stages = stages
         self._looked_at = float("-inf")
         self._pools = Pools(pools={})
 
     async def route(self, execution: Execution, facts: list[Fact]) -> list[Fact]:
-        """A decision with the pools of its commands. One that comes again goes where it went."""
-        found = []
-        for fact in facts:
-            pool = await self._pool_of(execution, fact) if fact.event_type in QUEUED else None
-            found.append(
-                fact if pool is None else msgspec.structs.replace(fact, payload={**fact.payload, "pool": pool})
-            )
-        return found
+        """A decision with the pools of its commands, and where they want to run. What comes again goes the same way."""
+        return [await self._routed(execution, fact) if fact.event_type in QUEUED else fact for fact in facts]
 
-    async def _pool_of(self, execution: Execution, fact: Fact) -> str | None:
+    async def _routed(self, execution: Execution, fact: Fact) -> Fact:
         if fact.event_type != "command.issued":
-            known: str | None = execution.commands.get(fact.command_id or 0, {}).get("pool")
-            return known
-        if needs_spark_pool(execution, fact.node_name or "", fact.payload["kind"]):
-            return SPARK_POOL if await self.has_spark() else None
-        return execution.control.execution_pool
+            known = execution.commands.get(fact.command_id or 0, {})
+            way = {name: known[name] for name in ("pool",) if name in known}
+        else:
+            way = await self._way_of(execution, fact)
+        return msgspec.structs.replace(fact, payload={**fact.payload, **way}) if way else fact
+
+    async def _way_of(self, execution: Execution, fact: Fact) -> Json:
+        step = execution.playbook.steps[fact.node_name or ""]
+        pool = execution.control.execution_pool
+        if needs_spark_pool(execution, step.name, fact.payload["kind"]):
+            pool = SPARK_POOL if await self.has_spark() else None
+        placement = wanted(execution.playbook.executor, step.placement, self._here)
+        return {**({"pool": pool} if pool else {}), **({"placement": placement} if placement else {})}
 
     async def pools(self) -> Pools:
         """Who is there. While nobody can say, it is those who were a moment ago."""
@@ -58,6 +63,19 @@ class Routes:
             self._looked_at = time.monotonic()
         return self._pools
 
+    async def verdict(self, execution: Execution, command_id: int, worker: Candidate, waited: float) -> Verdict | None:
+        """Whether a worker is to have a command; None for one that wants to run anywhere."""
+        said = execution.commands.get(command_id, {})
+        if not said.get("placement"):
+            return None
+        there = (await self.pools()).pools.get(said.get("pool", SHARED_POOL), [])
+        others = [
+            Candidate(worker_id=one.worker_id, locality=one.locality, labels=one.labels)
+            for one in there
+            if one.worker_id != worker.worker_id
+        ]
+        return judge(said["placement"], worker, others, waited)
+
     async def has_spark(self) -> bool:
         """Whether workers run what needs Spark."""
         if self._stages != "auto":
@@ -66,16 +84,19 @@ class Routes:
 
 
 def waits_for(execution: Execution, there: Pools, *, usual: str | None = SHARED_POOL) -> str | None:
-    """What an execution waits for that is not there: workers of a pool. None if somebody can run all of its commands.
+    """What an execution waits for that is not there: workers of a pool, or with labels. None if it waits for nobody.
 
     `usual` is the pool of commands that name none; None where it is not known whether they wait for workers at all.
     """
-    wanted = {
-        execution.commands.get(command_id, {}).get("pool", usual)
-        for command_id, command in execution.control.commands.items()
-        if not command.suspended and not is_kept(execution, command_id, command.step, command.kind)
-    }
-    missing = sorted(pool for pool in wanted if pool is not None and not there.pools.get(pool))
-    if not missing:
-        return None
-    return "; ".join(f"waiting for a worker of pool {pool}; none is registered" for pool in missing)
+    missing: set[str] = set()
+    for command_id, command in execution.control.commands.items():
+        said = execution.commands.get(command_id, {})
+        pool = said.get("pool", usual)
+        if command.suspended or pool is None or is_kept(execution, command_id, command.step, command.kind):
+            continue
+        labels: dict[str, str] = said.get("placement", {}).get("labels", {})
+        workers = there.pools.get(pool, [])
+        if not any(labels.items() <= one.labels.items() for one in workers):
+            named = ", ".join(f"{name}={value}" for name, value in labels.items())
+            missing.add(f"a worker of pool {pool}" + (f" with {named}" if workers else ""))
+    return "; ".join(f"waiting for {one}; none is registered" for one in sorted(missing)) or None

@@ -14,7 +14,6 @@ import msgspec
 
 from noetl.engine.decide import Report, Suspension
 from noetl.errors import InvalidInput, Unavailable
-from noetl.kernel.names import InfrastructureName
 from noetl.payloads.effects import EffectStore
 from noetl.payloads.results import ResultStore
 from noetl.payloads.store import PayloadStore
@@ -28,6 +27,7 @@ from noetl.runtime.pool import carry_out, keep_stage
 from noetl.runtime.remote.client import Hand, RemoteControlPlane
 from noetl.runtime.remote.secrets import in_hand
 from noetl.runtime.remote.stage_base import RemoteBase, RemoteLog, RowCalls
+from noetl.runtime.remote.topology import locality_of, locator
 from noetl.runtime.spark import means_of, spark_maker, transfer_maker
 from noetl.runtime.stages.host import stage_hosts
 from noetl.runtime.stages.placement import why_no_spark
@@ -130,7 +130,12 @@ class SparkBench:
         results = ResultStore(self._objects, payloads, tiers)
         stock = _Stock(settings=means.settings, home=means.home, tiers=tiers, results=results)
         worker = self._worker(stock, Origin(tenant_id=tenant, organization_id=organization, project_id=project))
-        base = RemoteBase(means.control, payloads, results, _locator(means, tenant, organization))
+        base = RemoteBase(
+            means.control,
+            payloads,
+            results,
+            locator(locality_of(means.settings.place), tenant, organization, means.worker_id),
+        )
         hosts = stage_hosts(worker, stock, RemoteLog(means.control, in_hand), lambda: stages)
         stages = Stages(
             base, means.clock,
@@ -154,13 +159,3 @@ class SparkBench:
         )
         effects = EffectStore(self._objects) if means.settings.effects.barrier else None
         return means.make_worker(registry, effects, RowCalls(means.control).run)
-
-
-def _locator(means: Means, tenant: str, organization: str) -> str:
-    place = means.settings.place
-    return str(
-        InfrastructureName(
-            tenant=tenant, org=organization, region=place.region, zone=place.zone, cluster=place.cluster,
-            node=place.node, worker=means.worker_id,
-        )
-    )  # fmt: skip

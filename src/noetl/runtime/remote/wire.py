@@ -16,17 +16,18 @@ from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.ids import MAX_ID
 from noetl.kernel.lazy import LazyMapping, composed
+from noetl.runtime.remote.topology import Locality
 
 __all__ = [
-    "DEREGISTER", "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Goodbye",
-    "Hello", "PlaybookRequest", "ReadRequest", "ReportRequest", "ResultRequest", "StoreRequest", "Taken", "Value",
-    "Welcome", "decode", "encode", "packed", "path_of", "unpacked",
+    "DEREGISTER", "PROTOCOL", "REGISTER", "Asked", "BeatRequest", "ClaimRequest", "CredentialRequest", "Declined",
+    "Goodbye", "Hello", "PlaybookRequest", "ReadRequest", "ReportRequest", "ResultRequest", "StoreRequest", "Taken",
+    "Value", "Welcome", "decode", "encode", "packed", "path_of", "unpacked",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Number = Annotated[int, Meta(ge=0, le=MAX_ID)]
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Changed whenever a worker of the release before could not work for a server of this one."""
 REGISTER = "/api/worker/pool/register"
 DEREGISTER = "/api/worker/pool/deregister"
@@ -41,6 +42,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pools: tuple[str, ...]
     concurrency: Number
     labels: dict[str, str] = {}
+    locality: Locality = Locality()
 
 
 class Goodbye(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,6 +79,15 @@ class ClaimRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     knows: list[str] = []
     """The documents that need not be sent again."""
+    labels: dict[str, str] = {}
+    locality: Locality = Locality()
+
+
+class Declined(msgspec.Struct, frozen=True, kw_only=True):
+    """The command is not for this worker, or not yet; it is to come again after so many seconds."""
+
+    declined: str
+    seconds: float
 
 
 class BeatRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +101,8 @@ class ReportRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     report: Json | None = None
     suspension: Json | None = None
+    place: Json = {}
+    """Where it was run, and why there."""
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):

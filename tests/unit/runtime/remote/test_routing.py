@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noetl import __version__
-from noetl.runtime.remote import routing, wire
-from tests.unit.runtime.remote.yard import Yard, open_yard
+from noetl.runtime.remote import routing, topology, wire
+from noetl.runtime.remote.topology import Locality
+from tests.unit.runtime.remote.yard import Yard, open_yard, until
 from tests.unit.server.api import book, step
 
 
@@ -25,8 +27,10 @@ async def pools_of(yard: Yard, execution_id: str, event_type: str = "command.iss
     return [one["context"].get("pool") for one in events if one["event_type"] == event_type]
 
 
-async def come(yard: Yard, worker_id: str, pool: str) -> None:
-    hello = wire.Hello(worker_id=worker_id, version=__version__, protocol=wire.PROTOCOL, pools=(pool,), concurrency=1)
+async def come(yard: Yard, worker_id: str, pool: str, locality: Locality | None = None, **labels: str) -> None:
+    hello = wire.Hello(worker_id=worker_id, version=__version__, protocol=wire.PROTOCOL, pools=(pool,), concurrency=1,
+        locality=locality or Locality(), labels=labels,
+    )  # fmt: skip
     await yard.control.register(hello)
 
 
@@ -73,3 +77,50 @@ async def test_a_pool_needs_a_name_that_can_be_one(yard: Yard) -> None:
     await yard.api.register(book(step("a"), path="p"))
     answer = await yard.api.client.post("/api/execute", json={"path": "p", "execution_pool": "a.b"})
     assert answer.status_code == 422
+
+
+def placed(**placement: Any) -> dict[str, Any]:
+    return {**step("a"), "spec": {"placement": placement}}
+
+
+async def test_a_command_waits_for_a_worker_with_its_labels(yard: Yard) -> None:
+    plain, able = yard.worker("plain"), yard.worker("able", labels={"gpu": "1"})
+    await come(yard, "plain", "shared")
+    execution_id = await yard.api.start(book(placed(labels={"gpu": 1})))
+    said = "waiting for a worker of pool shared with gpu=1; none is registered"
+    async with yard.working(plain):
+        await until(lambda: plain.tally.declined > 0)
+        assert (await yard.api.get(f"/executions/{execution_id}"))["waiting_for"] == said
+    await come(yard, "able", "shared", gpu="1")
+    async with yard.working(able):
+        await yard.api.ended(execution_id)
+    assert (plain.tally.done, able.tally.done) == (0, 1)
+
+
+async def test_where_a_command_was_run_and_why_stands_in_its_claim(yard: Yard) -> None:
+    near, far = Locality(region="eu", zone="a", node="n1"), Locality(region="us", zone="b")
+    await come(yard, "near", "shared", near)
+    await come(yard, "far", "shared", far)
+    workers = yard.worker("far", locality=far), yard.worker("near", locality=near)
+    async with yard.working(*workers):
+        execution_id = await yard.api.run(book(placed(prefer_zone="a", max_distance="zone")))
+    events = (await yard.api.get(f"/executions/{execution_id}/events", event_type="command.claimed"))["events"]
+    meta = events[0]["meta"]
+    assert (meta["worker_id"], meta["locality"]) == ("near", {"region": "eu", "zone": "a", "node": "n1"})
+    assert meta["worker_locator"].endswith("/region/eu/zone/a/node/n1/worker/near")
+    assert (meta["placement"]["distance"], meta["placement"]["within_max_distance"]) == ("zone", True)
+    found = (await yard.api.get("/topology"))["regions"]
+    assert {name: list(zones) for name, zones in found.items()} == {"eu": ["a"], "us": ["b"]}
+    assert found["eu"]["a"]["n1"][0]["worker_id"] == "near"
+
+
+async def test_a_command_that_is_left_often_is_put_in_anew_and_never_buried(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SOON", "_LATER", "_RARELY"):
+        monkeypatch.setattr(topology, name, 0.0)
+    plain = yard.worker("plain")
+    await yard.api.start(book(placed(labels={"gpu": 1})))
+    async with yard.working(plain):
+        await until(lambda: plain.tally.declined > 25)
+    assert yard.queue.dead == []

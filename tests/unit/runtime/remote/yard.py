@@ -15,6 +15,7 @@ from noetl.runtime.remote.bench import PlainBench
 from noetl.runtime.remote.client import RemoteControlPlane
 from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.secrets import Vaults, in_hand
+from noetl.runtime.remote.topology import Locality
 from noetl.runtime.requeue import command_of
 from noetl.runtime.worker import Worker
 from noetl.tools.base import Call
@@ -61,7 +62,14 @@ class Yard:
         self._position = 0
 
     def worker(
-        self, name: str = "w", *, concurrency: int = 2, lease: float = 30.0, pool: str = "shared"
+        self,
+        name: str = "w",
+        *,
+        concurrency: int = 2,
+        lease: float = 30.0,
+        pool: str = "shared",
+        labels: dict[str, str] | None = None,
+        locality: Locality | None = None,
     ) -> QueueWorker:
         def run(call: Call) -> Any:
             return self.body(call)  # a test may change it at any time
@@ -78,8 +86,12 @@ class Yard:
         inner = PlainBench(
             Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults), self.clock
         )
+        control = self.control
+        if labels or locality:
+            control = RemoteControlPlane("http://127.0.0.1", patience=0.2, labels=labels, locality=locality)
+            control._connections = self.connections  # type: ignore[assignment]  # as above
         return QueueWorker(
-            self.queue, self.control, inner, self.clock, name, pools=[pool], concurrency=concurrency,
+            self.queue, control, inner, self.clock, name, pools=[pool], concurrency=concurrency,
             lease_seconds=lease, wait_seconds=0.05,
         )  # fmt: skip
 

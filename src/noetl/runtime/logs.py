@@ -107,7 +107,7 @@ class ExecutionLogs:
             os.close(self._files.popitem()[1])
 
     def _lines(self, notice: Notice) -> list[LogLine]:
-        now = format_time(self._clock.now())
+        now = notice.at or format_time(self._clock.now())
         return [
             LogLine(
                 time=now,

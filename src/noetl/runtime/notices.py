@@ -44,6 +44,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     stream: str = "output"
     text: str = ""
     truncated: bool = False
+    at: str | None = None
+    """When, for what was heard elsewhere; else it is now."""
 
 
 Listener = Callable[[Notice], None]

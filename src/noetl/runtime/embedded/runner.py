@@ -75,6 +75,8 @@ class Runner:
         """`afar` says how commands are leased where other processes share them; without it nobody does."""
         terms = afar or Afar(prefix=COMMANDS, owner=_WORKER)
         self._terms = terms
+        self.on_notice = on_notice
+        """Who hears what workers say that is no event."""
         self._embedded = embedded
         self._origin = origin
         self._ids = Snowflake(secrets.randbelow(MAX_NODE + 1))

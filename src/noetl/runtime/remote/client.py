@@ -32,6 +32,7 @@ from noetl.ports.queue import QueuedCommand
 from noetl.runtime.calls import Found
 from noetl.runtime.control import Claim
 from noetl.runtime.driver import Issued
+from noetl.runtime.notices import Notice
 from noetl.runtime.remote import stage_wire, wire
 from noetl.runtime.remote.giving import Documents, read_given
 from noetl.runtime.remote.servers import AGAIN, NO_ANSWER, Servers
@@ -129,18 +130,22 @@ class RemoteControlPlane:
         claim = Claim(issued=issued, work=given.work, lease=lease, stage=given.stage, ended=given.ended)
         return Hand(command=command, worker_id=worker_id, claim=claim, placement=given.placement)
 
-    async def heartbeat(self, hand: Hand, *, is_first: bool) -> None:
-        """Keep it for longer. Raises LeaseLost."""
-        asked = wire.BeatRequest(**hand.right, is_first=is_first)
+    async def heartbeat(self, hand: Hand, *, is_first: bool, prints: Sequence[Notice] = ()) -> None:
+        """Keep it for longer, and tell what was printed. Raises LeaseLost."""
+        asked = wire.BeatRequest(**hand.right, is_first=is_first, prints=list(prints))
         await self._ask(self._path(hand, "heartbeat"), asked, _Nothing)
 
-    async def report(self, hand: Hand, said: Report | Suspension) -> bool:
+    async def report(self, hand: Hand, said: Report | Suspension, prints: Sequence[Notice] = ()) -> bool:
         """What came of it; False if that was not awaited any more. Raises LeaseLost."""
         place = self._place(hand)
         if isinstance(said, Suspension):
-            asked = wire.ReportRequest(**hand.right, suspension=msgspec.to_builtins(said), place=place)
+            asked = wire.ReportRequest(
+                **hand.right, suspension=msgspec.to_builtins(said), place=place, prints=list(prints)
+            )
         else:
-            asked = wire.ReportRequest(**hand.right, report=wire.packed(_fields(said)), place=place)
+            asked = wire.ReportRequest(
+                **hand.right, report=wire.packed(_fields(said)), place=place, prints=list(prints)
+            )
         return (await self._ask(self._path(hand, "report"), asked, wire.Taken)).taken
 
     async def release(self, hand: Hand) -> None:

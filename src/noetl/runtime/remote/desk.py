@@ -22,6 +22,7 @@ from noetl.runtime.execution import Execution
 from noetl.runtime.pool import outcome_of
 from noetl.runtime.remote.alone import is_alive
 from noetl.runtime.remote.giving import Documents, given
+from noetl.runtime.remote.prints import keep_prints
 from noetl.runtime.remote.stage_desk import StageDesk
 from noetl.runtime.remote.terms import is_kept
 from noetl.runtime.remote.topology import Candidate, Verdict
@@ -85,6 +86,7 @@ class Desk:
         """Keep a command for longer. Raises LeaseLost."""
         held = self._held(command_id, asked)
         await self._runner.control.renew(held)
+        self._keep(command_id, asked)
         if asked.is_first:
             await self._runner.telemetry.beat(asked.execution_id, command_id, asked.step, asked.worker_id)
 
@@ -93,6 +95,9 @@ class Desk:
         held, said = self._held(command_id, asked), _signed(asked)
         if said.command_id != command_id:
             raise InvalidInput(f"the report is about command {said.command_id}, not {command_id}")
+        if asked.prints:
+            await self._check(command_id, asked)
+            self._keep(command_id, asked)
         metrics.count("noetl_commands_total", asked.kind, outcome_of(said))
         if isinstance(said, Suspension):
             taken = await self._runner.control.suspend(held, said) is not None
@@ -170,6 +175,10 @@ class Desk:
         worker = Candidate(worker_id=asked.worker_id, locality=asked.locality, labels=asked.labels)
         waited = self._embedded.clock.now() / 1e6 - unix_ms(command_id) / 1e3
         return await self._runner.routes.verdict(execution, command_id, worker, waited)
+
+    def _keep(self, command_id: int, asked: BeatRequest | ReportRequest) -> None:
+        if asked.prints and self._runner.on_notice is not None:
+            keep_prints(asked.prints, self._runner.on_notice, asked.execution_id, command_id)
 
     async def _check(self, command_id: int, asked: Asked) -> None:
         await self._runner.control.check(self._held(command_id, asked))

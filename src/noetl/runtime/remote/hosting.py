@@ -23,10 +23,12 @@ from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
 from noetl.runtime.logs import kept_logs
 from noetl.runtime.messaging import open_messaging
+from noetl.runtime.notices import all_of
 from noetl.runtime.process import process_name
 from noetl.runtime.remote import wire
 from noetl.runtime.remote.bench import Bench, PlainBench
 from noetl.runtime.remote.client import RemoteControlPlane
+from noetl.runtime.remote.prints import Prints
 from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.roster import ROSTER_SECONDS
 from noetl.runtime.remote.secrets import Vaults, in_hand
@@ -88,7 +90,8 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
         kept = _Kept(control)
         vaults = Vaults(control, clock, lambda: token_client(settings))
         opened.push_async_callback(vaults.close)
-        keep = await opened.enter_async_context(kept_logs(home.path, clock, _log.warning))
+        prints = Prints(clock)
+        keep = all_of(await opened.enter_async_context(kept_logs(home.path, clock, _log.warning)), prints.hear)
 
         def make_registry(makers: Mapping[str, Callable[[], Tool]]) -> Registry:
             return registry_with(settings, scratch, resolver_of(settings, lambda: kept), makers=makers)
@@ -119,6 +122,7 @@ async def open_worker(home: Home, settings: Settings, post: Post) -> AsyncIterat
             pools=post.pools,
             concurrency=post.concurrency,
             lease_seconds=welcome.lease_seconds,
+            prints=prints,
         )
 
 

@@ -18,6 +18,7 @@ from noetl.ports.queue import CommandQueue, Depth, LeasedCommand
 from noetl.runtime.pool import outcome_of, said_of
 from noetl.runtime.remote.bench import Bench
 from noetl.runtime.remote.client import Hand, NotHere, RemoteControlPlane
+from noetl.runtime.remote.prints import Prints
 from noetl.runtime.remote.secrets import IN_HAND
 from noetl.runtime.requests import Issued
 
@@ -73,8 +74,10 @@ class QueueWorker:
         concurrency: int,
         lease_seconds: float,
         wait_seconds: float = _WAIT_SECONDS,
+        prints: Prints | None = None,
     ) -> None:
-        """It asks the queue again every `wait_seconds`, also whether it is to stop."""
+        """It asks the queue again every `wait_seconds`, also whether it is to stop. `prints` hears its tasks."""
+        self._prints = prints or Prints(clock)
         self._wait_seconds = wait_seconds
         self._queue = queue
         self._control = control
@@ -287,6 +290,7 @@ class QueueWorker:
             for task in (working, beating):
                 task.cancel()
             await asyncio.gather(working, beating, return_exceptions=True)
+            self._prints.take(hand.command.command_id)
 
     async def _said(self, hand: Hand, reporting: asyncio.Event) -> None:
         IN_HAND.set(hand)
@@ -297,7 +301,7 @@ class QueueWorker:
         began = time.perf_counter()
         said = await self._bench.carry_out(hand, fetch)
         reporting.set()
-        await self._control.report(hand, said)
+        await self._control.report(hand, said, self._prints.take(hand.command.command_id))
         metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, hand.command.kind)
         metrics.count("noetl_commands_total", hand.command.kind, outcome_of(said))
         self.tally.done += 1
@@ -307,11 +311,13 @@ class QueueWorker:
         is_first = True
         while True:
             await self._clock.sleep(self._beat_seconds)
+            prints = self._prints.take(hand.command.command_id)
             try:
-                await self._control.heartbeat(hand, is_first=is_first)
-                is_first = False
+                await self._control.heartbeat(hand, is_first=is_first, prints=prints)
+                is_first, prints = False, []
                 await self._queue.extend(leased)
             except (LeaseLost, NotFound) as error:
                 raise LeaseLost(error.message, hint=error.hint) from None
             except NoetlError as error:
+                self._prints.put_back(hand.command.command_id, prints)
                 _log.warning("command %s could not be kept: %s", hand.command.command_id, error)

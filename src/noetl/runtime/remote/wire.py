@@ -16,6 +16,7 @@ from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.kernel.ids import MAX_ID
 from noetl.kernel.lazy import LazyMapping, composed
+from noetl.runtime.notices import Notice
 from noetl.runtime.remote.topology import Locality
 
 __all__ = [
@@ -94,6 +95,8 @@ class BeatRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A worker is still at it."""
 
     is_first: bool = False
+    prints: list[Notice] = []
+    """What its tasks have printed since the last time."""
 
 
 class ReportRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +106,7 @@ class ReportRequest(Asked, frozen=True, kw_only=True, forbid_unknown_fields=True
     suspension: Json | None = None
     place: Json = {}
     """Where it was run, and why there."""
+    prints: list[Notice] = []
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):

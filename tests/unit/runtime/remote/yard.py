@@ -13,6 +13,7 @@ from noetl.runtime.calls import Found, prepare_call
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.remote.bench import PlainBench
 from noetl.runtime.remote.client import RemoteControlPlane
+from noetl.runtime.remote.prints import Prints
 from noetl.runtime.remote.queue_worker import QueueWorker
 from noetl.runtime.remote.secrets import Vaults, in_hand
 from noetl.runtime.remote.topology import Locality
@@ -83,8 +84,10 @@ class Yard:
 
             return await prepare_call(work, asked, find)
 
+        prints = Prints(self.clock)
         inner = PlainBench(
-            Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults), self.clock
+            Worker(registry, self.clock, prepare, self._folder, self._folder / "scratch", vaults, notice=prints.hear),
+            self.clock,
         )
         control = self.control
         if labels or locality:
@@ -92,7 +95,7 @@ class Yard:
             control._connections = self.connections  # type: ignore[assignment]  # as above
         return QueueWorker(
             self.queue, control, inner, self.clock, name, pools=[pool], concurrency=concurrency,
-            lease_seconds=lease, wait_seconds=0.05,
+            lease_seconds=lease, wait_seconds=0.05, prints=prints,
         )  # fmt: skip
 
     @contextlib.asynccontextmanager

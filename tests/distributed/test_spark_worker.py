@@ -94,6 +94,23 @@ def test_a_killed_keeper_costs_what_it_had_in_hand(whole: Stack) -> None:
         assert second.wait(60) == 0
 
 
+def test_a_killed_server_is_waited_for_by_the_keeper(whole: Stack) -> None:
+    with counting() as outside:
+        whole.server.register(document("bereft", fanout("worker", posting(outside.url))))
+        outside.hold("/9")
+        worker = spark_worker(whole, "s4")
+        execution_id = whole.server.start("tests/bereft")
+        outside.wait_held()
+        whole.kill_server()
+        outside.release()
+        assert whole.server.ended(execution_id) == "playbook.completed"
+        assert len(outside.keys) == ROWS
+        assert len(whole.events(execution_id, "frame.committed")) == ROWS // 2
+        assert whole.verified(execution_id)
+        worker.terminate()
+        assert worker.wait(60) == 0
+
+
 def test_what_needs_spark_runs_on_the_worker(whole: Stack) -> None:
     whole.server.register(document("inner", {"step": "x", "tool": {"kind": "python", "code": "result = {'twice': 2}"}}))
     query = {"kind": "spark", "inputs": {"n": {"rows": [{"a": 1}, {"a": 2}]}}, "sql": "SELECT sum(a) AS total FROM n"}

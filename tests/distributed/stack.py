@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,13 @@ def stack(
     *options: str,
     lease: str = "3s",
     env: Mapping[str, str] | None = None,
+    beside: Sequence[str] = (),
     **more: str,
 ) -> Iterator[Stack]:
     """A server and a publisher over a database that is migrated here; workers are added by the test.
 
-    `env` and `more` are further variables of the environment of both.
+    `env` and `more` are further variables of the environment of all of it, and `beside` are other commands that run all
+    the time.
     """
     home = Home(place / "home")
     own = {"NOETL_LEDGER__URL": dsn, "NOETL_NATS__URL": nats, "NOETL_SERVER__LEASE": lease}
@@ -132,6 +134,7 @@ def stack(
     process, url = _started(home, environment, "0", *options)
     started = [process]
     try:
+        started += [_begun(home, command, env=environment) for command in beside]
         started.append(_begun(home, "outbox", "--commands", env=environment))
         with httpx.Client(base_url=url, timeout=60) as client:
             yield Stack(home, nats, environment, Server(process, url, client), processes=started)

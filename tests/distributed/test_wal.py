@@ -24,6 +24,7 @@ from noetl.ports.ledger import Stream
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home as Place
 from tests.contracts.proof import prove
+from tests.distributed.stack import stack
 from tests.distributed.test_postgres import Mortal, mortal
 from tests.e2e.cli import Home
 from tests.e2e.serving import serving
@@ -329,3 +330,19 @@ class TestCommands:
                     assert server.ended(execution) == "playbook.completed"
                 assert server.stop() == 0
         assert home.run("verify", "--all").code == 0
+
+    def test_commands_reach_workers_through_the_table(self, mortal: Mortal, nats: NatsServer, tmp_path: Path) -> None:
+        """A server, a publisher and a worker, and the materializer and the server are killed while they run."""
+        more = {"NOETL_LEDGER__MODE": "wal", "NOETL_NATS__MONITOR": nats.monitor}
+        with stack(
+            tmp_path, mortal.database().dsn, nats.url, lease="10s", env=more, beside=["materializer", "materializer"]
+        ) as whole:
+            whole.home.json("register", EXAMPLES / "04_loop.yaml", env=whole.environment)
+            whole.worker("w")
+            running = [whole.server.start("examples/letters") for _ in range(2)]
+            whole.processes[1].kill()
+            assert [whole.server.ended(one) for one in running] == ["playbook.completed"] * 2
+            running = [whole.server.start("examples/letters") for _ in range(2)]
+            whole.kill_server()
+            assert [whole.server.ended(one) for one in running] == ["playbook.completed"] * 2
+            assert all(map(whole.verified, running))

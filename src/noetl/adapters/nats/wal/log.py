@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from noetl.adapters.nats.wal.index import RECENT_EVENTS, Judgement, Piece, RootEnd, WalIndex, root_of_event
-from noetl.adapters.nats.wal.messages import PART, Message, read
+from noetl.adapters.nats.wal.messages import PART, Message
 from noetl.adapters.nats.wal.past import Ahead, Past
-from noetl.adapters.nats.wal.stream import Tip, WalStream
+from noetl.adapters.nats.wal.stream import Stored, Tip, WalStream
 from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, NoetlError, Unavailable
 from noetl.kernel.event import Envelope
 from noetl.kernel.streams import root_of
@@ -24,6 +24,7 @@ __all__ = ["Outcome", "WalLog"]
 
 _WAIT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
+_SOON_SECONDS = 0.1
 _log = logging.getLogger("noetl.wal")
 
 
@@ -106,20 +107,18 @@ class WalLog:
         await self.reach(tip.last)
 
     async def reach(self, seq: int) -> None:
-        """Return when a message was judged. Raises Unavailable if nothing moves for as long as a call may take."""
-        at = -1
+        """Return when a message was judged. Raises Unavailable.
+
+        What others have stored comes by itself, soon. If it does not, because it was lost on the way, it is fetched.
+        """
         while self.index.seq < seq and self._failure is None:
-            if self.index.seq == at:
-                raise Unavailable(
-                    f"the log is read up to message {at}, and for {self.stream.connection.timeout:g} s no further; "
-                    f"it ends at {seq}",
-                    hint="NATS or the database is slow, or away; try again",
-                )
             at = self.index.seq
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.stream.connection.timeout), self._moved:
-                    while self.index.seq < seq and self._failure is None:
+                async with asyncio.timeout(_SOON_SECONDS), self._moved:
+                    while self.index.seq == at and self._failure is None:
                         await self._moved.wait()
+            if self.index.seq == at:
+                await self._fetch(at + 1)
         self._check()
 
     def expect(self, nonce: str) -> asyncio.Future[Outcome]:
@@ -203,10 +202,16 @@ class WalLog:
             )
 
     async def _follow(self) -> None:
-        while True:
+        while self._failure is None:
             try:
+                lives = self.stream.connection.lives
                 async for page in self.stream.follow(self.index.seq, _WAIT_SECONDS):
                     if not await self._take(page):
+                        await self._fetch(self.index.seq + 1)
+                        break
+                    if lives != self.stream.connection.lives:
+                        break  # what was sent over a connection that is lost does not come again by itself
+                    if not page and (await self.stream.tip()).last > self.index.seq:
                         break
             except Ahead:
                 await self._jump()
@@ -214,37 +219,59 @@ class WalLog:
                 _log.debug("%s", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
             except NoetlError as error:
-                _log.error("the log is not read any further: %s", error)
-                self._failure = error
-                for waiting in self._waiting.values():
-                    if not waiting.done():
-                        waiting.set_exception(error)
-                await self.wake()
+                await self._fail(error)
                 return
 
-    async def _take(self, page: Iterable[tuple[int, object]]) -> bool:
+    async def _fail(self, error: NoetlError) -> None:
+        _log.error("the log is not read any further: %s", error)
+        self._failure = error
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+        await self.wake()
+
+    async def _take(self, page: Iterable[Stored]) -> bool:
         """Judge what has come; False if something is missing before it."""
-        for seq, raw in page:
+        for stored in page:
             async with self._judging:
-                if seq <= self.index.seq:
-                    continue
-                if seq > self.index.seq + 1:
-                    tip = await self.stream.tip()
-                    if tip.first > self.index.seq + 1:
-                        raise Ahead
-                    if await self.stream.get(self.index.seq + 1) is None:
-                        raise Corruption(
-                            f"message {self.index.seq + 1} of stream {self.stream.name} is missing",
-                            hint="restore the data of NATS from a backup",
-                        )
+                if stored.seq > self.index.seq + 1:
                     return False
-                try:
-                    message = read(raw.subject, raw.data, raw.headers)  # type: ignore[attr-defined]  # a message
-                except InvalidInput:
-                    await self._pass(seq, raw.subject)  # type: ignore[attr-defined]
-                    continue
-                await self._judge(seq, message, None)
+                await self._judge_stored(stored)
         return True
+
+    async def _fetch(self, seq: int) -> None:
+        """Judge a message that did not come by itself. Raises Unavailable."""
+        try:
+            async with self._judging:
+                if self.index.seq != seq - 1:
+                    return
+                stored = await self.stream.get(seq)
+                if stored is not None:
+                    await self._judge_stored(stored)
+                    return
+                tip = await self.stream.tip()
+                if tip.first <= seq <= tip.last:
+                    raise Corruption(
+                        f"message {seq} of stream {self.stream.name} is missing",
+                        hint="restore the data of NATS from a backup",
+                    )
+                raise Ahead
+        except Ahead:
+            await self._jump()
+        except Unavailable:
+            raise
+        except NoetlError as error:
+            await self._fail(error)
+
+    async def _judge_stored(self, stored: Stored) -> None:
+        if stored.seq <= self.index.seq:
+            return
+        try:
+            message = stored.message()
+        except InvalidInput:
+            await self._pass(stored.seq, stored.subject)
+            return
+        await self._judge(stored.seq, message, None)
 
     async def _jump(self) -> None:
         """Go on from where the table is; who waits for an append that was passed over has to look there."""
@@ -320,8 +347,9 @@ class WalLog:
         found = await self.stream.get(seq)
         if found is None:
             raise Corruption(f"message {seq} of stream {self.stream.name} is gone, and the log needs it")
-        self._check_seal(seq, found[0])
-        return found[0].events()
+        message = found.message()
+        self._check_seal(seq, message)
+        return message.events()
 
     def _check_seal(self, seq: int, message: Message) -> None:
         self.keyed = message.mac is not None

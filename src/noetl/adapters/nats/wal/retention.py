@@ -27,8 +27,8 @@ class WalRetention:
         limit = self._clock.now() / _SECOND - self._keep
         while low < high:  # the last one that is old; times grow with numbers
             middle = (low + high + 1) // 2
-            time = await self._stream.time_of(middle)
-            if time is None or time < limit:
+            found = await self._stream.get(middle)
+            if found is None or found.time is None or found.time.timestamp() < limit:
                 low = middle
             else:
                 high = middle - 1

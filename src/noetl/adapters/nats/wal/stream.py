@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 
 from noetl.adapters.nats.connection import Connection
@@ -18,7 +19,7 @@ from noetl.adapters.nats.wal.messages import PREFIX, Message, read
 from noetl.errors import Corruption, InvalidInput
 from noetl.kernel.names import event_stream
 
-__all__ = ["Moved", "Tip", "WalStream"]
+__all__ = ["Moved", "Stored", "Tip", "WalStream"]
 
 _WRONG_LAST = frozenset({10071, 10164})
 _OTHER_CONFIGURATION, _OVERLAP, _NO_STREAM = 10058, 10065, 10059
@@ -43,6 +44,20 @@ class Tip(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages are missing between the two."""
     begins: int
     """The position that its table had when the log began."""
+
+
+class Stored(NamedTuple):
+    """A message as it is in the stream."""
+
+    seq: int
+    subject: str
+    data: bytes
+    headers: Mapping[str, str] | None
+    time: datetime | None = None
+
+    def message(self) -> Message:
+        """The append that it is. Raises InvalidInput if it is none."""
+        return read(self.subject, self.data, self.headers)
 
 
 class WalStream:
@@ -123,30 +138,25 @@ class WalStream:
 
     async def last_of(self, subject: str) -> int:
         """Where the last message of a subject is; 0 if there is none."""
-        found = await self.last_message(subject)
-        return 0 if found is None else found[0]
-
-    async def last_message(self, subject: str) -> tuple[int, Message, int] | None:
-        """The last message of a subject: where it is, what it says, and where the one before it is."""
         with self.connection.explained("looking for an append"):
             try:
                 found = await self.connection.call(
                     lambda streams: streams.get_last_msg(self.name, subject, direct=False)
                 )
             except nats.js.errors.NotFoundError:
-                return None
-        return found.seq or 0, read(found.subject or "", found.data, found.headers), _before(found)
+                return 0
+        return found.seq or 0
 
-    async def get(self, seq: int) -> tuple[Message, int] | None:
-        """A message by its number, and where the one before it on its subject is; None if it is not there any more."""
+    async def get(self, seq: int) -> Stored | None:
+        """A message by its number; None if it is not there any more."""
         with self.connection.explained("reading the log"):
             try:
                 found = await self.connection.call(lambda streams: streams.get_msg(self.name, seq=seq, direct=False))
             except nats.js.errors.NotFoundError:
                 return None
-        return read(found.subject or "", found.data, found.headers), _before(found)
+        return Stored(seq, found.subject or "", found.data or b"", found.headers, found.time)
 
-    async def follow(self, after: int, wait: float) -> AsyncIterator[list[tuple[int, Msg]]]:
+    async def follow(self, after: int, wait: float) -> AsyncIterator[list[Stored]]:
         """What comes after a number, as it is stored; an empty page now and then while nothing does."""
         pull, _ = await open_scan(
             self.connection,
@@ -161,15 +171,6 @@ class WalStream:
         """Drop everything up to a number, which must be in the table."""
         with self.connection.explained("dropping what is in the table"):
             await self.connection.call(lambda streams: streams.purge_stream(self.name, seq=upto + 1))
-
-    async def time_of(self, seq: int) -> float | None:
-        """When a message was stored, in seconds since 1970; None if it is not there."""
-        with self.connection.explained("reading the log"):
-            try:
-                found = await self.connection.call(lambda streams: streams.get_msg(self.name, seq=seq, direct=False))
-            except nats.js.errors.NotFoundError:
-                return None
-        return None if found.time is None else found.time.timestamp()
 
     @property
     def most_bytes(self) -> int:
@@ -194,13 +195,11 @@ class WalStream:
             ) from error
 
 
-async def _page(pull: Pull, wait: float) -> list[tuple[int, Msg]]:
-    return [(place_of(message.reply).seq, message) for message in await pull.fetch(_PAGE, wait)]
-
-
-def _before(found: api.RawStreamMsg) -> int:
-    text = (found.headers or {}).get(_EXPECTED, "0")
-    return int(text) if text.isdecimal() else 0
+async def _page(pull: Pull, wait: float) -> list[Stored]:
+    return [
+        Stored(place_of(message.reply).seq, message.subject, message.data, message.headers)
+        for message in await pull.fetch(_PAGE, wait)
+    ]
 
 
 async def _info(name: str, streams: JetStreamContext) -> api.StreamInfo:

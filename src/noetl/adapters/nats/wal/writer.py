@@ -166,14 +166,9 @@ class WalWriter:
         """Publish a message, as often as it takes to know what became of it."""
         while not outcome.done():
             try:
-                seq = await self._stream.publish(message, last=last)
-                await self._log.judge_own(seq, message, own)
-                await self._log.reach(seq)
-            except Moved:
-                await self._log.sync()
-                if not outcome.done():
-                    self._log.index.note_last(message.subject, await self._stream.last_of(message.subject))
-                    return Outcome(refusal="somebody was faster")
+                refused = await self._try(message, own, last, outcome)
+                if refused is not None:
+                    return refused
             except StorageFull:
                 raise
             except Unavailable as error:
@@ -184,6 +179,22 @@ class WalWriter:
                     ) from error
                 await self._settled(outcome)
         return outcome.result()
+
+    async def _try(
+        self, message: Message, own: Sequence[Envelope], last: int | None, outcome: asyncio.Future[Outcome]
+    ) -> Outcome | None:
+        """Publish a message once; what it is refused for, if its subject has moved and it is not why."""
+        try:
+            seq = await self._stream.publish(message, last=last)
+        except Moved:
+            await self._log.sync()
+            if outcome.done():
+                return None
+            self._log.index.note_last(message.subject, await self._stream.last_of(message.subject))
+            return Outcome(refusal="somebody was faster")
+        await self._log.judge_own(seq, message, own)
+        await self._log.reach(seq)
+        return None
 
     async def _settled(self, outcome: asyncio.Future[Outcome]) -> None:
         """Read what the stream has, so that an append whose answer was lost is found before it is sent again."""

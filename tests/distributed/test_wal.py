@@ -77,11 +77,18 @@ def nats(nats_place: NatsServer) -> NatsServer:
     return nats_place.start()
 
 
+async def migrated(place: Where) -> Where:
+    database = Database(place.dsn)
+    await database.migrate()
+    await database.close()
+    return place
+
+
 @pytest.fixture
 def home(mortal: Mortal, nats: NatsServer, tmp_path: Path) -> WalHome:
-    made = WalHome(tmp_path / "home", nats=nats, database=mortal.database())
-    made.json("db", "migrate")
-    return made
+    """With a key, an empty stream and empty tables."""
+    Place(tmp_path / "home").create()
+    return WalHome(tmp_path / "home", nats=nats, database=asyncio.run(migrated(mortal.database())))
 
 
 @contextlib.contextmanager
@@ -239,7 +246,6 @@ class TestAppends:
         assert home.json("materializer", "--once")["events"] == 0
 
     async def test_readers_see_what_is_not_copied_yet(self, home: WalHome) -> None:
-        home.json("materializer", "--once")
         async with opened(home) as ledger:
             for count in range(400):
                 await append(ledger, 8000 + count % 2, count // 2)
@@ -252,7 +258,6 @@ class TestAppends:
             assert await prove(ledger) == 1200
 
     async def test_appends_go_on_while_the_database_is_away(self, home: WalHome, mortal: Mortal) -> None:
-        home.json("materializer", "--once")
         async with opened(home) as ledger:
             await append(ledger, 1, 0)
             with materializer(home):
@@ -267,7 +272,6 @@ class TestAppends:
             assert await prove(ledger) == 120
 
     async def test_a_log_that_lost_its_end_or_was_made_anew_is_refused(self, home: WalHome) -> None:
-        home.json("materializer", "--once")
         async with opened(home) as ledger:
             await append(ledger, 1, 0)
             home.json("materializer", "--once")
@@ -282,8 +286,7 @@ class TestAppends:
     async def test_a_table_that_was_lost_is_filled_again(self, home: WalHome, mortal: Mortal) -> None:
         home.json("run", EXAMPLES / "04_loop.yaml")
         copied = home.json("materializer", "--once")["position"]
-        again = WalHome(home.path, nats=home.nats, database=mortal.database())
-        again.json("db", "migrate")
+        again = WalHome(home.path, nats=home.nats, database=await migrated(mortal.database()))
         assert again.json("materializer", "--once")["events"] == copied
         assert again.run("verify", "--all").code == 0
 
@@ -302,15 +305,9 @@ class TestCommands:
             server.kill()
 
     def test_what_is_missing_is_said(self, home: WalHome, tmp_path: Path) -> None:
-        plain = Home(tmp_path / "plain")
-        hello = EXAMPLES / "01_hello.yaml"
-        unset = plain.run("run", hello, env={"NOETL_LEDGER__MODE": "wal"})
-        assert (unset.code, "ledger.url is not set" in unset.stderr) == (2, True)
-        alone = plain.run("list", env={"NOETL_LEDGER__MODE": "wal", "NOETL_DATABASE": home.database.dsn})
-        assert (alone.code, "nats.url is not set" in alone.stderr) == (2, True)
         unwatched = home.run("list", env={"NOETL_NATS__MONITOR": "http://127.0.0.1:1"})
         assert (unwatched.code, "do not answer" in unwatched.stderr) == (3, True)
-        direct = plain.run("materializer")
+        direct = Home(tmp_path / "plain").run("materializer")
         assert (direct.code, "nothing to materialize" in direct.stderr) == (2, True)
 
     def test_who_is_not_told_of_the_log_cannot_write_past_it(self, home: WalHome) -> None:

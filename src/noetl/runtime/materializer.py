@@ -79,16 +79,19 @@ class Materializer:
         self._clock = clock
         self._batch = batch
         self._retention = retention
-        self._at: int | None = None
+        self._at = 0
         self._mark: Mark | None = None
         self.counted = Counted()
 
     async def step(self) -> int:
-        """Copy about one batch; how many events it had. Raises Unavailable."""
-        if self._at is None:
-            standing = await self._table.standing()
-            self._at, self._mark = standing.head.position, standing.mark
+        """Copy about one batch; how many events it had. Raises Unavailable.
+
+        Where to begin is what the table says: another one may have been faster, and what became of a batch whose
+        answer was lost is known there.
+        """
         began = time.perf_counter()
+        standing = await self._table.standing()
+        self._at, self._mark = standing.head.position, standing.mark
         items, mark = await self._log.pages(self._at, self._batch)
         if mark is None:
             return 0
@@ -116,7 +119,7 @@ class Materializer:
         while not stop.is_set():
             try:
                 if not await self.step():
-                    await _first_of(stop, self._log.wait(self._at or 0, wait))
+                    await _first_of(stop, self._log.wait(self._at, wait))
                 if self._retention is not None and self._mark is not None and time.monotonic() >= purge_at:
                     await self._retention.drop(self._mark.seq)
                     purge_at = time.monotonic() + _PURGE_EVERY
@@ -125,7 +128,6 @@ class Materializer:
                 if self.counted.last_error is None:
                     _log.warning("%s", error)
                 self.counted.last_error = error.message
-                self._at = None  # whether the last batch was added is not known: the table says so
                 pause = min(max(0.5, pause * 2), most_wait)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), pause)
@@ -141,7 +143,7 @@ class Materializer:
             counted["last_error"] = error.message
         except TimeoutError:
             counted["last_error"] = f"the log does not answer within {_ANSWER_SECONDS:g} seconds"
-        lag = None if end is None else max(0, end - (self._at or self.counted.position))
+        lag = None if end is None else max(0, end - self._at)
         return {"ok": counted["last_error"] is None, "log_position": end, "lag_events": lag, **counted}
 
 

@@ -40,6 +40,15 @@ class MaterializedContract:
         assert await table.claim(mark(7, 7)) == mark(0, 0)
         assert (await table.standing()).mark == mark(0, 0)
 
+    async def test_it_can_belong_to_another_log_or_to_none(self, table: Materialized) -> None:
+        await table.claim(mark(4, 0))
+        await table.rebind(mark(1, 0))
+        assert (await table.standing()).mark == mark(1, 0)
+        await table.rebind(None)
+        assert (await table.standing()).mark is None
+        await table.rebind(mark(2, 0))
+        assert (await table.standing()).mark == mark(2, 0)
+
     async def test_events_and_mark_come_together(self, table: Materialized, events: list[Envelope]) -> None:
         await table.claim(mark(0, 0))
         assert await table.materialize(events[:3], mark(2, 3)) == 3

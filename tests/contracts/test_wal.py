@@ -175,6 +175,8 @@ async def test_without_the_key_of_a_sealed_log_nothing_is_written(opens: Open) -
     assert len(await everything(reader)) == 1
     with pytest.raises(InvalidInput, match="sealed with a key"):
         await write(reader, draft())
+    with pytest.raises(InvalidInput, match="nothing was copied"):
+        await reader.pages(0, 10)
 
 
 async def test_what_is_no_append_is_passed_over(opens: Open) -> None:

@@ -20,7 +20,7 @@ from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.materialized import PostgresMaterialized
 from noetl.errors import Corruption, Unavailable
 from noetl.kernel.event import Recorded
-from noetl.ports.ledger import Stream
+from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home as Place
 from tests.contracts.proof import prove
@@ -121,7 +121,7 @@ async def opened(home: WalHome, *, patience: float = 60.0) -> AsyncIterator[Nats
             await database.close()
 
 
-async def append(ledger: NatsLedger, number: int, count: int, *, size: int = 3) -> list[str]:
+async def append(ledger: Ledger, number: int, count: int, *, size: int = 3) -> list[str]:
     """As any caller does: the same once more, under the same keys, until it is answered."""
     drafts = [draft(execution_id=number, idempotency_key=f"{number}-{count}-{n}") for n in range(size)]
     stream = Stream("acme", f"execution/{number}")
@@ -289,6 +289,28 @@ class TestAppends:
         again = WalHome(home.path, nats=home.nats, database=await migrated(mortal.database()))
         assert again.json("materializer", "--once")["events"] == copied
         assert again.run("verify", "--all").code == 0
+
+    async def test_a_log_can_be_left_and_begun_anew(self, home: WalHome) -> None:
+        async with opened(home) as ledger:
+            await append(ledger, 1, 0)
+        assert home.json("materializer", "leave") == {"position": 3, "copied": 3}
+        database = Database(home.database.dsn)
+        table = PostgresMaterialized(database, mac_key=Place(home.path).mac_key())
+        await append(table, 1, 1)
+        async with opened(home) as ledger:
+            await append(ledger, 1, 2)
+        assert home.json("materializer", "--once")["events"] == 3
+        whole = home.run("materializer", "anew")
+        assert (whole.code, "is whole" in whole.stderr) == (2, True)
+        home.nats.kill()
+        home.nats.wipe()
+        home.nats.start()
+        assert home.json("materializer", "anew") == {"position": 9}
+        async with opened(home) as ledger:
+            await append(ledger, 1, 3)
+            assert await prove(ledger) == 12
+        await table.close()
+        await database.close()
 
 
 class TestCommands:

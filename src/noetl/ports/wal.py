@@ -53,6 +53,10 @@ class Materialized(Ledger, Protocol):
         """Make it the table of a log, beginning there, unless it is one already; the mark that holds then."""
         ...
 
+    async def rebind(self, mark: Mark | None) -> None:
+        """Belong to another log from here on, or to none. Whoever says so knows that the one before has ended."""
+        ...
+
     async def materialize(self, events: Sequence[Envelope], mark: Mark) -> int:
         """Add the events up to a mark, and the mark, together; how many of them were new.
 

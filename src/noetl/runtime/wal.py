@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from noetl.errors import InvalidSetting
 from noetl.ports.clock import Clock
@@ -19,9 +19,10 @@ from noetl.settings import Settings
 
 if TYPE_CHECKING:
     from noetl.adapters.nats.ledger import NatsLedger
+    from noetl.adapters.nats.wal.stream import WalStream
     from noetl.adapters.postgres.materialized import PostgresMaterialized
 
-__all__ = ["LaterOutbox", "check_mode", "open_materializer", "open_wal"]
+__all__ = ["LaterOutbox", "Opened", "check_mode", "open_materializer", "open_stream", "open_table", "open_wal"]
 
 
 def check_mode(settings: Settings) -> None:
@@ -52,17 +53,12 @@ async def open_wal(
     Raises InvalidSetting for a NATS that acknowledges before it writes, unless the settings allow that.
     """
     with nats_client():
-        from noetl.adapters.nats.connection import connect
         from noetl.adapters.nats.durability import check_durability
         from noetl.adapters.nats.ledger import NatsLedger
-        from noetl.adapters.nats.wal.stream import WalStream
     given = settings.nats
     if not given.wal_unsafe:
         await check_durability(given.monitor)
-    connection = await opened.enter_async_context(
-        connect(given.url or "", name=process_name("wal"), credentials=given.credentials, patience=given.patience)
-    )
-    stream = WalStream(connection, region=settings.place.region, replicas=given.replicas)
+    stream = await open_stream(settings, opened)
     if create and await table.position() == 0 and await stream.is_empty():
         home.ensure_key()
     ledger = NatsLedger(
@@ -76,6 +72,18 @@ async def open_wal(
     await ledger.open()
     opened.push_async_callback(ledger.close)
     return ledger
+
+
+async def open_stream(settings: Settings, opened: contextlib.AsyncExitStack) -> WalStream:
+    """The stream of the log, which may not be there yet."""
+    with nats_client():
+        from noetl.adapters.nats.connection import connect
+        from noetl.adapters.nats.wal.stream import WalStream
+    given = settings.nats
+    connection = await opened.enter_async_context(
+        connect(given.url or "", name=process_name("wal"), credentials=given.credentials, patience=given.patience)
+    )
+    return WalStream(connection, region=settings.place.region, replicas=given.replicas)
 
 
 class LaterOutbox:
@@ -116,9 +124,35 @@ class LaterOutbox:
         return await self._outbox.settle(position)
 
 
+class Opened(NamedTuple):
+    """A log and its table, for whoever writes the table."""
+
+    stream: WalStream
+    ledger: NatsLedger
+    table: PostgresMaterialized
+    materializer: Materializer
+
+
 @contextlib.asynccontextmanager
-async def open_materializer(home: Home, settings: Settings, *, batch: int) -> AsyncIterator[Materializer]:
+async def open_materializer(home: Home, settings: Settings, *, batch: int) -> AsyncIterator[Opened]:
     """The materializer of a log, which writes its table and nothing else."""
+    with nats_client():
+        from noetl.adapters.nats.wal.retention import WalRetention
+    async with open_table(home, settings) as (table, opened):
+        clock = SystemClock()
+        ledger = await open_wal(home, settings, table, clock, opened, create=True)
+        own = table.sealed_with(home.mac_key())  # the key may have been made just now
+        opened.push_async_callback(own.close)
+        retention = WalRetention(ledger.stream, clock, keep=settings.nats.keep)
+        copying = Materializer(ledger, own, clock, batch=batch, retention=retention)
+        yield Opened(stream=ledger.stream, ledger=ledger, table=own, materializer=copying)
+
+
+@contextlib.asynccontextmanager
+async def open_table(
+    home: Home, settings: Settings
+) -> AsyncIterator[tuple[PostgresMaterialized, contextlib.AsyncExitStack]]:
+    """The table of a log, and what closes it and all that is opened beside it. Raises InvalidSetting."""
     from noetl.adapters.postgres.database import Database
     from noetl.adapters.postgres.materialized import PostgresMaterialized
 
@@ -128,18 +162,11 @@ async def open_materializer(home: Home, settings: Settings, *, batch: int) -> As
             hint='set ledger.mode = "wal" to keep the log on JetStream',
         )
     check_mode(settings)
-    with nats_client():
-        from noetl.adapters.nats.wal.retention import WalRetention
     async with contextlib.AsyncExitStack() as opened:
-        clock = SystemClock()
         database = Database(settings.ledger.url or "", patience=settings.ledger.busy_timeout, connections=4)
         opened.push_async_callback(database.close)
         await database.open()
         home.create()
         table = PostgresMaterialized(database, mac_key=home.mac_key())
         opened.push_async_callback(table.close)
-        ledger = await open_wal(home, settings, table, clock, opened, create=True)
-        own = PostgresMaterialized(database, mac_key=home.mac_key())  # with the key, if it was made just now
-        opened.push_async_callback(own.close)
-        retention = WalRetention(ledger.stream, clock, keep=settings.nats.keep)
-        yield Materializer(ledger, own, clock, batch=batch, retention=retention)
+        yield table, opened

@@ -29,6 +29,10 @@ class MemoryMaterialized(MemoryLedger):
         self._mark = self._mark or mark
         return self._mark
 
+    async def rebind(self, mark: Mark | None) -> None:
+        """Belong to another log, or to none."""
+        self._mark = mark
+
     async def materialize(self, events: Sequence[Envelope], mark: Mark) -> int:
         """Add the events up to a mark."""
         at = await self.position()

@@ -14,7 +14,7 @@ from noetl.adapters.nats.wal.reader import WalReader
 from noetl.adapters.nats.wal.stream import WalStream
 from noetl.adapters.nats.wal.writer import WalWriter
 from noetl.archive.wire import Codec
-from noetl.errors import Unavailable
+from noetl.errors import InvalidInput, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope, Recorded
 from noetl.kernel.stamp import Batch, Stream, prepare
@@ -172,6 +172,11 @@ class NatsLedger:
     async def pages(self, after: int, limit: int) -> tuple[Sequence[Recorded], Mark | None]:
         """Whole appends after a position, about so many events of them, and the mark at their end."""
         self._check_open()
+        if self._key is None and self._log.keyed:
+            raise InvalidInput(
+                "the log is sealed with a key, which the wallet does not hold; nothing was copied",
+                hint="copy wallet/ledger.key from a home that writes the log",
+            )
         return await self._reader.pages(after, limit)
 
     async def wait(self, position: int, seconds: float) -> None:

@@ -28,6 +28,12 @@ _CLAIM = """
     ON CONFLICT (one) DO NOTHING
     RETURNING 1
 """
+_REBIND = """
+    INSERT INTO wal_mark (one, stream, life, seq, position) VALUES (1, %s, %s, %s, %s)
+    ON CONFLICT (one) DO UPDATE
+    SET stream = excluded.stream, life = excluded.life, seq = excluded.seq, position = excluded.position
+    RETURNING 1
+"""
 # Several may do it at once, each with its own end of the log.
 _MOVE = "UPDATE wal_mark SET seq = %s, position = %s WHERE stream = %s AND life = %s AND seq < %s"
 # The first eight bytes, as digest_of_key and digest_of_root take them.
@@ -40,6 +46,10 @@ _ROOTS = f"SELECT DISTINCT {_DIGEST.format(text=f'tenant_id || chr(1) || {_ROOT}
 class PostgresMaterialized(PostgresLedger):
     """A ledger that knows how much of a log it has, and that only the log's materializer writes to."""
 
+    def sealed_with(self, key: bytes | None) -> PostgresMaterialized:
+        """The same table for a writer who has this key."""
+        return PostgresMaterialized(self._database, mac_key=key)
+
     async def standing(self) -> Standing:
         """How far it has come, in one statement."""
         row = (await self._fetch(_STANDING, ()))[0]
@@ -51,6 +61,14 @@ class PostgresMaterialized(PostgresLedger):
         values = (mark.stream, mark.life, mark.seq, mark.position)
         await self._database.change(_CLAIM, values, repeatable=True)
         return (await self.standing()).mark or mark
+
+    async def rebind(self, mark: Mark | None) -> None:
+        """Belong to another log, or to none, in one statement."""
+        if mark is None:
+            await self._database.change("DELETE FROM wal_mark RETURNING 1", repeatable=True)
+            return
+        values = (mark.stream, mark.life, mark.seq, mark.position)
+        await self._database.change(_REBIND, values, repeatable=True)
 
     async def materialize(self, events: Sequence[Envelope], mark: Mark) -> int:
         """Add the events up to a mark, and the mark, in one transaction on a connection of its own."""

@@ -88,6 +88,21 @@ class WalStream:
                 await self._judge(error)
         return await self.tip()
 
+    async def seal(self) -> None:
+        """Take no more appends, for good."""
+        with self.connection.explained(f"sealing stream {self.name}"):
+            config = (await self.connection.call(functools.partial(_info, self.name))).config
+            sealed = config.evolve(sealed=True)
+            await self.connection.call(lambda streams: streams.update_stream(config=sealed))
+
+    async def delete(self) -> None:
+        """Delete the stream and all that is in it, if it is there."""
+        with self.connection.explained(f"deleting stream {self.name}"):
+            try:
+                await self.connection.call(lambda streams: streams.delete_stream(self.name))
+            except nats.js.errors.NotFoundError:
+                return
+
     async def is_empty(self) -> bool:
         """Whether nobody has appended anything yet."""
         with self.connection.explained(f"looking at stream {self.name}"):

@@ -234,9 +234,10 @@ class TestRetention:
         self, opens: Open, table: MemoryMaterialized, clock: VirtualClock
     ) -> None:
         ledger = await opens(recent=0, tidy_seconds=0.01)
+        later = SystemClock()
+        assert await WalRetention(ledger.stream, later, keep=0, least=0).drop(0) == 0
         for _ in range(6):
             await write(ledger, draft(), frame(), stream=STREAM)
-        later = SystemClock()
         assert await WalRetention(ledger.stream, later, keep=3600, least=0).drop(6) == 0
         materializer = Materializer(ledger, table, clock)
         assert await materializer.drain() == 12

@@ -23,7 +23,7 @@ class WalRetention:
     async def drop(self, upto: int) -> int:
         """Drop what is old among the messages up to a number; up to where everything is dropped then."""
         tip = await self._stream.tip()
-        low, high = tip.first - 1, min(upto, tip.last)
+        low, high = max(tip.first, 1) - 1, min(upto, tip.last)
         limit = self._clock.now() / _SECOND - self._keep
         while low < high:  # the last one that is old; times grow with numbers
             middle = (low + high + 1) // 2
@@ -32,6 +32,6 @@ class WalRetention:
                 low = middle
             else:
                 high = middle - 1
-        if low >= tip.first:
+        if low >= max(tip.first, 1):
             await self._stream.purge(low)
         return low

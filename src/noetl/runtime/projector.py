@@ -15,7 +15,7 @@ from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
 from noetl.replay.shares import progress_of, projected_to
-from noetl.runtime.rows import Overtaken, fold_into_rows, reached_by
+from noetl.runtime.rows import Folded, Group, Overtaken, fold_groups, fold_into_rows, reached_by
 
 __all__ = ["PROJECTOR", "CaughtUp", "Projector"]
 
@@ -67,8 +67,12 @@ class Projector:
         due: set[Stream] = set()
         while page := await self._ledger.read_all(after_position=position, limit=_PAGE):
             rows: list[ProjectionRow] = []
-            for root, group in _by_root(page).items():
-                rows += await self._project(root, group, position, due)
+            groups = {root: Group(items, position) for root, items in _by_root(page).items()}
+            for root, folded in (await fold_groups(self._projections, self._registry, groups)).items():
+                if isinstance(folded, Overtaken):
+                    rows += await self._project(root, groups[root].items, position, due)
+                else:
+                    rows += self._noted(root, folded, due)
             position = page[-1].position
             await self._projections.save(rows, checkpoint=(PROJECTOR, position))
             if self._settles:
@@ -91,10 +95,16 @@ class Projector:
                 if not group:
                     return []
                 continue
-            if folded.before // self._every != folded.after // self._every:
-                due.add(root)
-            return folded.rows
+            return self._noted(root, folded, due)
         raise Unavailable(f"another projector is always faster with the rows of {root.stream_id}", hint="try again")
+
+    def _noted(self, root: Stream, folded: Folded | Exception, due: set[Stream]) -> list[ProjectionRow]:
+        """The rows of what was folded, or what is wrong with it; a root that has come far is due for a snapshot."""
+        if isinstance(folded, Exception):
+            raise folded
+        if folded.before // self._every != folded.after // self._every:
+            due.add(root)
+        return folded.rows
 
     async def _follow(self, after: int, row: ProjectionRow) -> int:
         """Where another projector has brought a root; all its rows are saved together, and after a checkpoint."""

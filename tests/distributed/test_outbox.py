@@ -136,6 +136,7 @@ def test_it_says_how_it_goes_and_ends_cleanly(home: Home, own_nats: Servers) -> 
         wait_for(lambda: summary()["published"] == 87, "it does not publish")
         assert (summary()["ok"], summary()["pending"], ask("/health")[0]) == (True, 0, 200)
         assert "noetl_outbox_published_total 87.0" in ask("/metrics")[1]
+        assert "noetl_outbox_oldest_seconds 0.0" in ask("/metrics")[1]
         assert ask("/other")[0] == 404
         server.kill()
         wait_for(lambda: ask("/health")[0] == 503, "it does not notice")

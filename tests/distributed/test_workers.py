@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -123,6 +124,10 @@ def test_a_worker_that_slept_past_its_lease_is_not_heard(whole: Stack) -> None:
         assert whole.server.ended(execution_id) == "playbook.completed"
         first.send_signal(signal.SIGCONT)
         wait_for(lambda: whole.summary(first)["lost"] == 1, "its report was not refused")
+        shown = httpx.get(f"http://127.0.0.1:{whole.ports[first.pid]}/metrics").text
+        assert 'noetl_queue_commands{pool="shared",state="waiting"} 0.0' in shown
+        assert 'noetl_command_run_seconds_count{kind="python"} 1.0' in shown
+        assert "noetl_leases_lapsed_total 1.0" in httpx.get(f"{whole.server.url}/metrics").text
         assert (len(outside.keys), len(whole.events(execution_id, "call.done"))) == (1, 3)
         assert whole.verified(execution_id)
         stop(first, second)

@@ -80,6 +80,13 @@ def test_a_file_is_registered_once_and_runs_there(user: Home) -> None:
     assert not user.ledger.exists()
 
 
+def test_a_run_is_in_the_trace_of_whoever_has_started_it(user: Home) -> None:
+    place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    started = user.json("run", HELLO, "-r", "server", env={"TRACEPARENT": place, "TRACESTATE": "vendor=1"})
+    first = user.json("events", started["execution_id"], "--context", "there")["events"][0]
+    assert first["meta"]["trace"] == {"traceparent": place, "tracestate": "vendor=1"}
+
+
 def test_a_catalog_path_goes_to_the_current_server_and_returns_once_accepted(user: Home) -> None:
     user.run("run", HELLO, "-r", "distributed", "--wait")
     accepted = user.run("run", "examples/hello", "--json")

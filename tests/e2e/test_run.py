@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cli import Home
+from tests.e2e.cli import PROJECT_ROOT, Home
 from tests.e2e.scenes import END, Scene, at_the_gate, book, chain, task
+from tests.services.collector import collecting
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: t, path: team/t}\n"
 ECHO = (
@@ -137,6 +138,26 @@ def test_the_same_key_is_the_same_execution(new_home: Home, echo: Path, capsys: 
     )
     assert first == again
     assert other["execution_id"] != first["execution_id"]
+
+
+def test_spans_of_a_run_go_to_a_collector(new_home: Home) -> None:
+    with collecting() as collector:
+        new_home.json("run", PROJECT_ROOT / "examples" / "01_hello.yaml", env={"NOETL_OBSERVE__OTLP": collector.url})
+        told = collector.wait(lambda spans: any(span.name == "noetl.execution" for span in spans))
+    assert {span.name for span in told} >= {"noetl.command", "noetl.task", "noetl.append"}
+    assert {span.service for span in told} == {"noetl"}
+    assert len({span.trace_id for span in told}) == 1
+
+
+def test_a_collector_that_is_away_costs_spans_and_nothing_else(new_home: Home, echo: Path) -> None:
+    ran = new_home.run("run", echo, "--json", env={"NOETL_OBSERVE__OTLP": "http://127.0.0.1:1"})
+    assert (ran.code, ran.document["status"]) == (0, "COMPLETED")
+
+
+def test_a_run_is_in_the_trace_of_whoever_has_started_it(new_home: Home, echo: Path) -> None:
+    place = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    ran = new_home.json("run", echo, env={"TRACEPARENT": place})
+    assert new_home.json("events", ran["execution_id"])["events"][0]["meta"]["trace"] == {"traceparent": place}
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from noetl.api.sources import Reference, Source
 from noetl.api.summaries import Summary
+from noetl.observe import traces
 
-__all__ = ["Again", "Job", "Outcome"]
+__all__ = ["Again", "Job", "Outcome", "asked_from"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,3 +40,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: Summary
     timed_out: bool = False
+
+
+def asked_from(environ: Mapping[str, str]) -> dict[str, str]:
+    """The place in a trace that a run is asked for from: the caller's, else what the process was told."""
+    told = {name: environ.get(name.upper(), "") for name in ("traceparent", "tracestate")}
+    place = traces.current() or traces.read(told)
+    return {} if place is None else place.carried()

@@ -7,13 +7,13 @@ import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from noetl.api.asking import Again, Job, Outcome
+from noetl.api.asking import Again, Job, Outcome, asked_from
 from noetl.api.portal import Portal
 from noetl.api.run import Page
 from noetl.api.sources import Reference, Source, in_catalog, register_beside, unknown
@@ -24,8 +24,6 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.streams import execution_of, execution_stream
 from noetl.kernel.tail import Stream
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
-from noetl.observe import traces
-from noetl.observe.otel import recorded
 from noetl.runtime.driver import Driver, Request
 from noetl.runtime.embedded.alone import alone_with
 from noetl.runtime.embedded.runner import (
@@ -180,7 +178,7 @@ class Local:
             root = parent.control.root_execution_id or job.parent_execution_id
         return Request(
             document=source.text, file=source.file, origin=source.origin, workload=job.workload, key=job.key,
-            parent_execution_id=job.parent_execution_id, root_execution_id=root, trace=_asked_from(os.environ),
+            parent_execution_id=job.parent_execution_id, root_execution_id=root, trace=asked_from(os.environ),
         )  # fmt: skip
 
     async def register(self, source: Source) -> list[dict[str, Any]]:
@@ -295,20 +293,19 @@ class Local:
         if self._kept is not None:
             yield self._kept.runner
             return
-        with recorded(self._settings.observe.otlp, "noetl"):
-            async with (
-                kept_logs(self.home.path, embedded.clock, _log.warning) as keep,
-                open_runner(
-                    embedded,
-                    origin_of(self._settings),
-                    directory=self._directory,
-                    scratch=self.home.path / "scratch",
-                    slots=worker_slots(self._settings),
-                    on_events=self._notice,
-                    on_notice=keep,
-                ) as runner,
-            ):
-                yield runner
+        async with (
+            kept_logs(self.home.path, embedded.clock, _log.warning) as keep,
+            open_runner(
+                embedded,
+                origin_of(self._settings),
+                directory=self._directory,
+                scratch=self.home.path / "scratch",
+                slots=worker_slots(self._settings),
+                on_events=self._notice,
+                on_notice=keep,
+            ) as runner,
+        ):
+            yield runner
 
     def _notice(self, events: Sequence[Envelope]) -> None:
         for listener in self._listeners:
@@ -331,10 +328,3 @@ class Local:
     async def _summary(self, embedded: Embedded, execution_id: int) -> Summary:
         finished: Finished = await inspect(embedded, origin_of(self._settings), execution_id)
         return await summary_of(embedded, finished)
-
-
-def _asked_from(environ: Mapping[str, str]) -> dict[str, str]:
-    """The place in a trace that a run is asked for from: the caller's, else what the process was told."""
-    told = {name: environ.get(name.upper(), "") for name in ("traceparent", "tracestate")}
-    place = traces.current() or traces.read(told)
-    return {} if place is None else place.carried()

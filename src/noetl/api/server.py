@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import uuid
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from noetl import __version__
-from noetl.api.asking import Again, Job, Outcome
+from noetl.api.asking import Again, Job, Outcome, asked_from
 from noetl.api.client import Client
 from noetl.api.portal import Portal
 from noetl.api.proving import envelope_of, prove
@@ -95,7 +96,8 @@ class Server:
                 body["parent_execution_id"] = str(job.parent_execution_id)
             if job.pool is not None:
                 body["execution_pool"] = job.pool
-            answer = await client.post("/api/execute", body, headers={"Idempotency-Key": key}, repeatable=True)
+            headers = {"Idempotency-Key": key, **asked_from(os.environ)}
+            answer = await client.post("/api/execute", body, headers=headers, repeatable=True)
         return Summary(execution_id=int(answer["execution_id"]), path=wanted.path, status=answer["status"])
 
     async def run(self, job: Job, deliver: Callable[[Envelope], None]) -> Outcome:

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["OtelTracer", "recorded"]
 
 _PATH = "/v1/traces"
-_FLUSH_MILLISECONDS = 5000
+_PATIENCE = 2.0
+"""How long a batch is offered to a collector that does not take it, also when the process is about to end."""
 
 
 @contextlib.contextmanager
 def recorded(endpoint: str | None, service: str) -> Iterator[None]:
     """Send the spans of this process to a collector until the end of the block; nowhere without an endpoint.
 
+    Where they are sent somewhere already, that stays as it is.
     Raises InvalidSetting if the packages are not here.
     """
     if endpoint is None or traces.is_installed():
@@ -90,7 +92,7 @@ class OtelTracer:
 
     def close(self) -> None:
         """Send what is left, but do not wait for long."""
-        self._provider.force_flush(_FLUSH_MILLISECONDS)
+        self._provider.force_flush(int(_PATIENCE * 1000))
         self._provider.shutdown()
 
 
@@ -141,4 +143,6 @@ def _exporting(endpoint: str) -> SpanProcessor:
             f"observe.otlp is set, but {error.name} is not installed", hint="pip install 'noetl[otel]'"
         ) from None
     address = endpoint.rstrip("/")
-    return BatchSpanProcessor(OTLPSpanExporter(address if address.endswith(_PATH) else address + _PATH))
+    return BatchSpanProcessor(
+        OTLPSpanExporter(address if address.endswith(_PATH) else address + _PATH, timeout=_PATIENCE)
+    )

@@ -122,6 +122,9 @@ def _job(wanted: _Wanted, dry_run: bool) -> Job:
 
 
 async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | None, as_json: bool) -> int:
+    import os
+
+    from noetl.api.asking import asked_from
     from noetl.runtime.driver import Request
     from noetl.runtime.wiring import open_embedded
 
@@ -135,7 +138,7 @@ async def _run(wanted: _Wanted, dry_run: bool, home: Path | None, tenant: str | 
         await register_beside(embedded, settings.tenant.id, source)
         request = Request(
             document=source.text, file=source.file, origin=source.origin, workload=wanted.workload, key=wanted.key,
-            entry=wanted.entry,
+            entry=wanted.entry, trace=asked_from(os.environ),
         )  # fmt: skip
         async with only_one_with(wanted.key, embedded, settings, place.path):
             return await execute(

@@ -22,6 +22,7 @@ from noetl.kernel.ids import MAX_NODE, Snowflake, unix_ms
 from noetl.kernel.streams import execution_of
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 from noetl.observe import metrics
+from noetl.observe.otel import recorded
 from noetl.ports.leases import Leases
 from noetl.runtime.calls import LOOK_SECONDS, Calls, Finished, find_document, finished
 from noetl.runtime.clock import MonotonicClock
@@ -346,15 +347,16 @@ async def open_runner(
         origin = msgspec.structs.replace(origin, is_alone=True)
     tooling = tooling_of(embedded, origin, directory=directory, scratch=scratch, registry=registry)
     runner = Runner(embedded, origin, tooling, directory, scratch, on_events, leases, on_notice, afar)
-    server = asyncio.create_task(runner.serve(slots))
-    try:
-        yield runner
-    finally:
-        server.cancel()
-        await asyncio.gather(server, return_exceptions=True)
-        await runner.close()
-        await tooling.close()
-        await embedded.projector.catch_up(snapshots=False)
+    with recorded(embedded.settings.observe.otlp, "noetl"):
+        server = asyncio.create_task(runner.serve(slots))
+        try:
+            yield runner
+        finally:
+            server.cancel()
+            await asyncio.gather(server, return_exceptions=True)
+            await runner.close()
+            await tooling.close()
+            await embedded.projector.catch_up(snapshots=False)
 
 
 async def cancel_tree(

@@ -39,6 +39,7 @@ __all__ = ["Batch", "IdSource", "Plan", "Prepared", "Stamped", "Stamping", "Stre
            "streams_of", "streams_of_event"]  # fmt: skip
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_fields = msgspec.structs.astuple
 _LATEST_MS = 3_471_292_800_000  # 2080: ids must go on growing after the latest one we accept
 _AGGREGATES = {"execution": 0, "command": 1, "stage": 2, "frame": 3}  # which of an event's ids names the aggregate
 
@@ -233,50 +234,33 @@ def _read_back(data: bytes) -> dict[str, Any]:
 
 def _facts(item: Prepared, event_ids: Sequence[int], index: int, tail: Tail, ingest_time: str) -> tuple[Any, ...]:
     """The fields of `Facts`, in its order."""
-    draft, event_id = item.draft, event_ids[index]
-    command_id, stage_id, frame_id = draft.command_id, draft.stage_id, draft.frame_id
-    causation_id, parent_event_id = draft.causation_id, draft.parent_event_id
-    if isinstance(command_id, Ref):
+    event_id, dense = event_ids[index], tail.dense
+    (
+        event_type, tenant_id, organization_id, project_id, principal, producer, execution_id, aggregate_type,
+        aggregate_id, schema_name, schema_version, event_time, causation_id, correlation_id, idempotency_key,
+        parent_event_id, command_id, stage_id, frame_id, parent_execution_id, node_name, status, attempt, _, _, _,
+    ) = _fields(item.draft)  # fmt: skip
+    # Most of them are None or numbers: what a class is, is known sooner than what it descends from.
+    if command_id.__class__ is Ref:
         command_id = _resolved("command_id", command_id, event_ids)
-    if isinstance(stage_id, Ref):
+    if stage_id.__class__ is Ref:
         stage_id = _resolved("stage_id", stage_id, event_ids)
-    if isinstance(frame_id, Ref):
+    if frame_id.__class__ is Ref:
         frame_id = _resolved("frame_id", frame_id, event_ids)
-    if isinstance(causation_id, Ref):
+    if causation_id.__class__ is Ref:
         causation_id = _resolved("causation_id", causation_id, event_ids)
-    if isinstance(parent_event_id, Ref):
+    if parent_event_id.__class__ is Ref:
         parent_event_id = _resolved("parent_event_id", parent_event_id, event_ids)
+    if not aggregate_id:
+        aggregate_id = _aggregate_id(aggregate_type, item.stream, execution_id, command_id, stage_id, frame_id)
     return (
-        event_id,
-        draft.tenant_id,
-        draft.organization_id,
-        draft.project_id,
-        item.stream.stream_id,
-        tail.version + 1 if tail.dense else event_id,
-        draft.aggregate_type,
-        draft.aggregate_id
-        or _aggregate_id(draft.aggregate_type, item.stream, draft.execution_id, command_id, stage_id, frame_id),
-        draft.event_type,
-        draft.schema_name or f"noetl.{draft.event_type}",
-        draft.schema_version,
-        draft.event_time or ingest_time,
-        ingest_time,
-        draft.principal,
-        draft.producer,
-        draft.execution_id,
-        causation_id,
-        draft.correlation_id,
-        draft.idempotency_key,
-        parent_event_id,
-        tail.previous if tail.dense else None,
-        command_id,
-        stage_id,
-        frame_id,
-        draft.parent_execution_id,
-        draft.node_name,
-        draft.status,
-        draft.attempt,
-    )
+        event_id, tenant_id, organization_id, project_id, item.stream.stream_id,
+        tail.version + 1 if dense else event_id, aggregate_type, aggregate_id, event_type,
+        schema_name or f"noetl.{event_type}", schema_version, event_time or ingest_time, ingest_time, principal,
+        producer, execution_id, causation_id, correlation_id, idempotency_key, parent_event_id,
+        tail.previous if dense else None, command_id, stage_id, frame_id, parent_execution_id, node_name, status,
+        attempt,
+    )  # fmt: skip
 
 
 def _checksum(record: Record, draft: Draft) -> bytes:

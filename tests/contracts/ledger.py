@@ -368,6 +368,11 @@ class LedgerContract:
         }  # fmt: skip
         assert positions((await ledger.read_roots({STREAM: (0, 9)}, limit=3))[STREAM]) == [1, 2, 4]
         assert await ledger.read_roots({}) == {}
+        moved = await ledger.moved(after_position=1, to_position=5)
+        assert {(one.root, one.position) for one in moved} == {(STREAM, 4), (other, 3), (TENANT_STREAM, 5)}
+        assert {one.root for one in moved if one.execution_id is None} == {TENANT_STREAM}
+        assert len({one.project_id for one in moved}) == 1
+        assert await ledger.moved(after_position=6, to_position=9) == []
 
     async def test_an_event_is_found_by_its_id_within_its_root(self, ledger: Ledger) -> None:
         (event,) = await write(ledger, frame(), stream=STAGE)

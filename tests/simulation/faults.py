@@ -12,7 +12,7 @@ from noetl.kernel.fold import FOLD_VERSION
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import category_of
 from noetl.kernel.time import parse_time
-from noetl.ports.ledger import Adopted, Audited, Ledger, Spans, Stream, read_each
+from noetl.ports.ledger import Adopted, Audited, Ledger, Moved, Spans, Stream, moved_by_reading, read_each
 from noetl.ports.outbox import Outbox, OutboxRow
 from noetl.ports.projections import Page, ProjectionRow, ProjectionStore, Saved, Snapshot, Wanted
 from noetl.replay import read_snapshot, take_snapshot
@@ -104,6 +104,10 @@ class FaultyLedger:
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
         """What was there at the horizon."""
         return await read_each(self, wanted, limit)
+
+    async def moved(self, *, after_position: int, to_position: int) -> Sequence[Moved]:
+        """What was there at the horizon."""
+        return await moved_by_reading(self, after_position, to_position)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """What was there at the horizon."""

@@ -11,8 +11,19 @@ import msgspec
 from noetl.kernel.event import Envelope, Recorded
 from noetl.kernel.names import shard_of
 from noetl.kernel.streams import root_of
+from noetl.ports.ledger import Moved
 
-__all__ = ["Consumer", "DeadLetter", "Delivery", "Fabric", "Lag", "Published", "StreamTail", "shard_of_event"]
+__all__ = [
+    "Consumer",
+    "DeadLetter",
+    "Delivery",
+    "Fabric",
+    "Lag",
+    "Published",
+    "StreamTail",
+    "shard_of_event",
+    "shard_of_root",
+]
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +157,11 @@ class Fabric(Protocol):
 def shard_of_event(event: Envelope) -> int:
     """The logical shard of an event: all events of one execution, or of another root, are in one."""
     return _shard(event.tenant_id, event.project_id, event.execution_id, event.stream_id)
+
+
+def shard_of_root(moved: Moved) -> int:
+    """The same for a root of which one knows that it has moved."""
+    return _shard(moved.root.tenant_id, moved.project_id, moved.execution_id, moved.root.stream_id)
 
 
 @lru_cache(8192)

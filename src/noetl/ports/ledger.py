@@ -10,9 +10,10 @@ import msgspec
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Record, Recorded
 from noetl.kernel.stamp import Batch
+from noetl.kernel.streams import root_of
 from noetl.kernel.tail import Stream
 
-__all__ = ["Adopted", "Audited", "Batch", "Ledger", "Spans", "Stream", "read_each"]
+__all__ = ["Adopted", "Audited", "Batch", "Ledger", "Moved", "Spans", "Stream", "moved_by_reading", "read_each"]
 
 Spans = Mapping[Stream, tuple[int, int]]
 """Roots, each with the position after which it is read, and the last that is of interest."""
@@ -32,6 +33,15 @@ class Audited(msgspec.Struct, frozen=True, kw_only=True):
     record: Record
     envelope_checksum: str
     chain_hash: str | None
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """A root that has events between two positions, and the last of these."""
+
+    root: Stream
+    project_id: str
+    execution_id: int | None
+    position: int
 
 
 class Ledger(Protocol):
@@ -75,6 +85,10 @@ class Ledger(Protocol):
 
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
         """The same for several roots, each within its own span: up to `limit` events of every one."""
+        ...
+
+    async def moved(self, *, after_position: int, to_position: int) -> Sequence[Moved]:
+        """Every root with events in between, for who need not see the events themselves."""
         ...
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
@@ -137,3 +151,15 @@ async def read_each(ledger: Ledger, wanted: Spans, limit: int) -> Mapping[Stream
         root: await ledger.read_root(root, after_position=after, to_position=last, limit=limit)
         for root, (after, last) in wanted.items()
     }
+
+
+async def moved_by_reading(ledger: Ledger, after: int, last: int) -> Sequence[Moved]:
+    """Which roots have moved, by way of their events, for a ledger that cannot do better."""
+    found: dict[Stream, Moved] = {}
+    while after < last and (page := await ledger.read_all(after_position=after, to_position=last)):
+        for item in page:
+            event = item.event
+            root = Stream(event.tenant_id, root_of(event.stream_id))
+            found[root] = Moved(root, event.project_id, event.execution_id, item.position)
+        after = page[-1].position
+    return list(found.values())

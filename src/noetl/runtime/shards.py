@@ -21,13 +21,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from noetl.errors import Corruption, InvalidEvent, Unavailable
-from noetl.kernel.event import Json, Recorded
+from noetl.kernel.event import Json
 from noetl.kernel.streams import root_of
 from noetl.kernel.time import parse_time
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.fabric import Consumer, Delivery, shard_of_event
+from noetl.ports.fabric import Consumer, Delivery, shard_of_root
 from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay.service import Replayer
@@ -38,6 +38,8 @@ from noetl.runtime.rows import Folded, Group, Overtaken, fold_groups, fold_into_
 __all__ = ["Counts", "ShardProjector", "Share", "parse_share"]
 
 _PAGE = 1000
+_WINDOW = 5000
+"""So many positions are looked at together when it walks along the ledger."""
 _TRIES = 5
 _MOST_DELAY = 30.0
 _ANSWER_SECONDS = 2.0
@@ -143,11 +145,11 @@ class ShardProjector:
         if at > before:
             await self._save([], checkpoint=(self._share.name, at))
         while at < last and not (stop and stop.is_set()):
-            page = await self._ledger.read_all(after_position=at, to_position=last, limit=_PAGE)
-            if not page:
-                break
+            upto = min(at + _WINDOW, last)
+            moved = await self._ledger.moved(after_position=at, to_position=upto)
+            own = {one.root: one.position for one in moved if shard_of_root(one) in self._shards}
             rows: list[ProjectionRow] = []
-            for root, found in (await self._fold_all(self._own(page))).items():
+            for root, found in (await self._fold_all(own)).items():
                 if isinstance(found, InvalidEvent | Corruption):
                     _log.error("%s is not projected any further: %s", root.stream_id, found.message)
                     self.counts.unfoldable += 1
@@ -156,7 +158,7 @@ class ShardProjector:
                 elif found is not None:
                     self.counts.not_told += 1
                     rows += found
-            at = page[-1].position
+            at = upto
             await self._save(rows, checkpoint=(self._share.name, at))
         return at
 
@@ -258,14 +260,6 @@ class ShardProjector:
         metrics.count("noetl_projector_rows_total", "stale", amount=saved.stale)
         while self._due and self._replayer is not None:
             await self._replayer.snapshot(self._due.pop())
-
-    def _own(self, page: Sequence[Recorded]) -> Mapping[Stream, int]:
-        """The roots of this share on a page, and the last position of each."""
-        return {
-            Stream(item.event.tenant_id, root_of(item.event.stream_id)): item.position
-            for item in page
-            if shard_of_event(item.event) in self._shards
-        }
 
     async def _fold_all(self, wanted: Mapping[Stream, int]) -> dict[Stream, _Found]:
         """What becomes of each root, many at a time: what they need is asked for together. Raises Unavailable."""

@@ -25,7 +25,7 @@ from noetl.kernel.stamp import (
 )
 from noetl.kernel.streams import is_dense, root_of
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited, Spans, read_each
+from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 
 __all__ = ["MemoryLedger"]
 
@@ -121,6 +121,10 @@ class MemoryLedger:
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
         """The same for several roots."""
         return await read_each(self, wanted, limit)
+
+    async def moved(self, *, after_position: int, to_position: int) -> Sequence[Moved]:
+        """Every root with events in between."""
+        return await moved_by_reading(self, after_position, to_position)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

@@ -19,10 +19,10 @@ from noetl.errors import Corruption, IntegrityMismatch, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of
 from noetl.kernel.stamp import Batch, Stream, prepare
-from noetl.kernel.streams import execution_of
+from noetl.kernel.streams import execution_of, root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited, Spans, read_each
+from noetl.ports.ledger import Adopted, Audited, Moved, Spans, read_each
 
 __all__ = ["PostgresLedger"]
 
@@ -39,6 +39,13 @@ _SPANS = f"""
         ORDER BY position
         LIMIT %s
     ) AS event_log
+"""
+# The primary key. Streams without an execution are roots themselves; of others any is as good as its root.
+_MOVED = """
+    SELECT tenant_id, min(stream_id), project_id, execution_id, max(position)
+    FROM event_log
+    WHERE position > %s AND position <= %s
+    GROUP BY tenant_id, project_id, execution_id, CASE WHEN execution_id IS NULL THEN stream_id END
 """
 _DAMAGED = """
     SELECT checksum_failures || ' pages of the database failed their checksum'
@@ -158,6 +165,15 @@ class PostgresLedger:
             found |= {root: events.get((root.tenant_id, execution_of(root.stream_id)), []) for root in wanted}
         others = {root: span for root, span in wanted.items() if execution_of(root.stream_id) is None}
         return {**found, **await read_each(self, others, limit)}
+
+    async def moved(self, *, after_position: int, to_position: int) -> Sequence[Moved]:
+        """Every root with events in between."""
+        return [
+            Moved(Stream(tenant_id, root_of(stream_id)), project_id, execution_id, position)
+            for tenant_id, stream_id, project_id, execution_id, position in await self._fetch(
+                _MOVED, (after_position, to_position)
+            )
+        ]
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

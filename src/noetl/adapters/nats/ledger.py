@@ -21,7 +21,7 @@ from noetl.kernel.stamp import Batch, Stream, prepare
 from noetl.kernel.streams import root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
-from noetl.ports.ledger import Adopted, Audited, Spans, read_each
+from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 from noetl.ports.wal import Mark, Materialized
 
 __all__ = ["NatsLedger"]
@@ -108,6 +108,10 @@ class NatsLedger:
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
         """The same for several roots."""
         return await read_each(self, wanted, limit)
+
+    async def moved(self, *, after_position: int, to_position: int) -> Sequence[Moved]:
+        """Every root with events in between."""
+        return await moved_by_reading(self, after_position, to_position)
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""

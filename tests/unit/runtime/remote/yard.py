@@ -91,7 +91,7 @@ class Yard:
         )
         control = self.control
         if labels or locality:
-            control = RemoteControlPlane("http://127.0.0.1", patience=0.2, labels=labels, locality=locality)
+            control = RemoteControlPlane(["http://127.0.0.1"], patience=0.2, labels=labels, locality=locality)
             control._connections = self.connections  # type: ignore[assignment]  # as above
         return QueueWorker(
             self.queue, control, inner, self.clock, name, pools=[pool], concurrency=concurrency,

@@ -39,7 +39,11 @@ class Servers:
 
     def __init__(self, place: Path, database: Database) -> None:
         self.database = database
-        self.environment = {"NOETL_LEDGER__URL": database.dsn, "NOETL_SERVER__LEASE": f"{LEASE:g}s"}
+        self.environment = {
+            "NOETL_LEDGER__URL": database.dsn,
+            "NOETL_SERVER__LEASE": f"{LEASE:g}s",
+            "NOETL_PAYLOADS__URL": f"file://{place}/payloads",
+        }
         first, second = Home(place / "first" / "home"), Home(place / "second" / "home")
         for home in (first, second):
             home.path.parent.mkdir()

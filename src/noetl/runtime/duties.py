@@ -13,6 +13,7 @@ import secrets
 
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.errors import NoetlError, NotFound
+from noetl.observe import metrics
 from noetl.ports.leases import Lease, Leases
 from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import COMMANDS
@@ -83,6 +84,8 @@ class Reaping:
                 _log.warning("%s is not delivered again yet: %s", lease.name, error)
                 continue
             self._owed.remove(lease)
+        if found:
+            metrics.count("noetl_leases_lapsed_total", amount=found)
         return found
 
     async def _abandon(self, lease: Lease) -> bool:

@@ -102,6 +102,7 @@ class Loader:
             execution.version = page[-1].event.stream_version
             page = await self._read(execution.stream, execution.version)
         execution.ended = execution.control.ended
+        execution.drop_unwanted_results()
         await self._complete(execution, rest)
 
     async def _read(self, stream: Stream, after: int) -> Sequence[Recorded]:

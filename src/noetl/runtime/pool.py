@@ -47,8 +47,14 @@ class Pool:
         on_fault: OnFault,
         stages: Callable[[], Stages] | None = None,
         beat_seconds: float = BEAT_SECONDS,
+        asks_again: bool = False,
     ) -> None:
-        """`stages` gives what keeps data stages, when there is one; without it there are none."""
+        """`stages` gives what keeps data stages, when there is one; without it there are none.
+
+        With `asks_again` a command that another process has is asked for until it has ended: where nobody looks after
+        leases that lapse, nobody would deliver it again.
+        """
+        self._asks_again = asks_again
         self._stages = stages
         self._beat_seconds = beat_seconds
         self._control = control
@@ -70,6 +76,9 @@ class Pool:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
+        self._calm = asyncio.Event()
+        """Set while no lease is being regained."""
+        self._calm.set()
 
     @property
     def busy(self) -> int:
@@ -141,17 +150,35 @@ class Pool:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def beat(self) -> None:
-        """Renew what is at work. A command that was lost is stopped here: somebody else has it."""
+        """Renew what is at work. A command that was lost is stopped here if somebody else has it.
+
+        One that has only lapsed, because the database was away for a while, is taken again and goes on.
+        """
         for issued, claim in list(self._claims.items()):
             try:
                 await self._control.renew(claim)
             except LeaseLost:
-                if self._claims.get(issued) is claim:  # else it was let go meanwhile, and may be at work anew
-                    self._drop(issued)
+                await self._regain(issued, claim)
                 continue
             if issued not in self._renewed:
                 self._renewed.add(issued)
                 await self._telemetry.beat(issued.execution_id, issued.command_id, issued.step, self._worker_id)
+
+    async def _regain(self, issued: Issued, claim: Claim) -> None:
+        if self._claims.get(issued) is not claim:  # it was let go meanwhile, and may be at work anew
+            return
+        self._calm.clear()  # a claim of the same command must not come in between: the lease would be taken for its own
+        try:
+            again = await self._control.regain(claim, self._worker_id)
+            if self._claims.get(issued) is not claim:
+                if again is not None:
+                    await self._control.release(again)
+            elif again is None:
+                self._drop(issued)
+            else:
+                self._claims[issued] = again
+        finally:
+            self._calm.set()
 
     def _drop(self, issued: Issued) -> None:
         task = self._tasks.get(issued)
@@ -172,7 +199,10 @@ class Pool:
             began = time.perf_counter()
             claim, said = await self._run(issued)
             if claim is not None and said is not None:
+                claim = self._claims.get(issued, claim)
                 await self._report(claim, said)
+                if (regained := self._claims.get(issued, claim)) is not claim:
+                    await self._control.release(regained)
                 metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, issued.kind)
         except LeaseLost:
             self._again.add(issued)  # it took too long between two heartbeats; claiming it will tell who has it
@@ -225,6 +255,7 @@ class Pool:
                 self._begin()
 
         try:
+            await self._calm.wait()
             claim = await self._control.claim(issued, self._worker_id)
             if claim is None:
                 await self._ask_later(issued)
@@ -242,7 +273,7 @@ class Pool:
 
     async def _ask_later(self, issued: Issued) -> None:
         """Another process has the command, and may be gone before it has reported; unless nobody wants it any more."""
-        if await self._control.is_wanted(issued):
+        if self._asks_again and await self._control.is_wanted(issued):
             asyncio.get_running_loop().call_later(self._beat_seconds, self.enqueue, issued)
 
     async def _report(self, claim: Claim, said: Report | Suspension) -> None:

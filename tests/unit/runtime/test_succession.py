@@ -84,6 +84,21 @@ async def test_what_could_not_be_taken_up_is_tried_again() -> None:
     assert all_of_them.taken == ["a"]
 
 
+async def test_after_the_database_was_away_others_may_speak_first() -> None:
+    all_of_them = Servers()
+    one, other = all_of_them.server("one"), all_of_them.server("other")
+    for server in (one, other):
+        await server.look()
+    all_of_them.clock.advance(60)
+    await one.look()
+    all_of_them.clock.advance(3)
+    await other.look()
+    all_of_them.clock.advance(5)
+    await one.look()
+    await all_of_them.run(one, other, until=lambda: bool(all_of_them.taken), most=60)
+    assert all_of_them.taken == []
+
+
 async def test_a_local_run_that_is_gone_is_adopted() -> None:
     all_of_them = Servers()
     await all_of_them.leases.take("alone/acme/sales/7", "run@here/1", seconds=10)

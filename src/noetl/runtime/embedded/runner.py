@@ -122,7 +122,7 @@ class Runner:
         self.pool = Pool(
             kept, self._worker, self.telemetry, embedded.clock, terms.owner,
             on_done=self.done, on_fault=self._fail, stages=lambda: self.stages,
-            beat_seconds=terms.beat_seconds,
+            beat_seconds=terms.beat_seconds, asks_again=afar is not None and not afar.has_workers,
         )  # fmt: skip
         self._reaper = Reaper(
             self.driver, leases, self.telemetry, embedded.clock, self._fail,

@@ -21,6 +21,8 @@ __all__ = ["Succession"]
 
 _PREFIX = "server/"
 _SECONDS = 6.0
+_GRACE_SECONDS = 10.0
+_SECOND = 1_000_000
 
 _log = logging.getLogger("noetl.service")
 
@@ -49,6 +51,8 @@ class Succession:
         self._adopt = adopt
         self._seconds = seconds
         self._lease: Lease | None = None
+        self._looked_at: int | None = None
+        self._patient_until = 0
         self._is_missed = False
         self._left: list[alone.Left] = []
         self._is_due = asyncio.Event()
@@ -66,8 +70,17 @@ class Succession:
             await asyncio.gather(taking_up, return_exceptions=True)
 
     async def look(self) -> None:
-        """Say that this server lives; see who does not any more."""
+        """Say that this server lives; see who does not any more.
+
+        Who could not say so for a while, because the database was away, lets the others say it first.
+        """
         self._lease = await self._leases.take(_PREFIX + self._owner, self._owner, seconds=self._seconds)
+        now = self._clock.now()
+        if self._looked_at is not None and now - self._looked_at > self._seconds * _SECOND:
+            self._patient_until = now + int(_GRACE_SECONDS * _SECOND)
+        self._looked_at = now
+        if now < self._patient_until:
+            return
         for lost in await self._leases.expire(_PREFIX):
             _log.warning("%s has gone; what it was keeping goes on here", lost.owner)
             self._is_missed = True

@@ -104,6 +104,7 @@ class Leader:
 
         Work that fails is begun anew, here or by another process. Returns only if the work does.
         """
+        metrics.shift("noetl_leader", 0, self._what)  # whoever does not lead says so, too
         while True:
             term = await self._elected()
             try:

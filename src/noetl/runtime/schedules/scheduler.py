@@ -39,7 +39,11 @@ class Scheduler:
     async def round(self, guard: Guard) -> bool:
         """Look once after everything that is due; whether it can be gone on with at once."""
         due = await self._schedules.due(self._clock.now(), limit=_PAGE)
-        looked = await asyncio.gather(*(self._look_after(schedule, guard) for schedule in due))
+        looking = (self._look_after(schedule, guard) for schedule in due)
+        looked = await asyncio.gather(*looking, return_exceptions=True)  # nobody goes on alone when one has to stop
+        for answer in looked:
+            if isinstance(answer, BaseException):
+                raise answer
         return bool(due) and all(looked)
 
     async def _look_after(self, schedule: Schedule, guard: Guard) -> bool:

@@ -12,10 +12,12 @@ from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.postgres.migrations import known
 from noetl.adapters.postgres.projections import PostgresProjectionStore
+from noetl.adapters.postgres.schedules import PostgresSchedules
 from noetl.errors import Corruption, InvalidInput, Unavailable
 from noetl.runtime.clock import SystemClock
 from tests.contracts.ledger import OTHER_TENANT, write
 from tests.contracts.projections import row
+from tests.contracts.schedules import schedule
 from tests.services.postgres_server import Database as Place
 from tests.services.postgres_server import Server
 from tests.unit.kernel.drafts import draft
@@ -149,7 +151,7 @@ class TestTenantsSeeTheirOwnRows:
     READABLE = (
         "event_log, event, stream_head, idempotency, catalog, projection, command, stage, frame, snapshot, outbox"
     )
-    READABLE += ", lease"
+    READABLE += ", lease, schedule"
 
     @pytest.fixture
     async def roles(self, filled: Database, worker_id: str) -> AsyncIterator[tuple[str, str, str]]:
@@ -186,6 +188,14 @@ class TestTenantsSeeTheirOwnRows:
             assert await self.tenants(filled, acme, tenant="globex", table=table) == {"acme"}
         for table in ("projection", "command", "stage", "frame"):
             assert await self.tenants(filled, acme, table=table) == {"acme"}
+
+    async def test_schedules_are_their_tenants_own(self, filled: Database, roles: tuple[str, str, str]) -> None:
+        acme, _, stranger = roles
+        schedules = PostgresSchedules(filled)
+        for tenant in ("acme", "globex"):
+            await schedules.put(schedule(tenant_id=tenant))
+        assert await self.tenants(filled, acme, tenant="globex", table="schedule") == {"acme"}
+        assert await self.tenants(filled, stranger, tenant="acme", table="schedule") == set()
 
     async def test_a_role_that_acts_for_many_sees_one_at_a_time(
         self, filled: Database, roles: tuple[str, str, str]

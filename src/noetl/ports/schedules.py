@@ -40,6 +40,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What becomes of times at which nobody could start anything: none of them, the last or all of them run late."""
     overlap: Overlap = "allow"
     """Whether a run may begin while the one before is still running."""
+    pool: str | None = None
+    """The workers that run its commands; None for those that any execution has."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -57,6 +57,15 @@ async def test_what_runs_has_the_payload_and_the_name_of_its_schedule(api: Api) 
     assert (shown["last_run"]["execution_id"], shown["last_run"]["status"]) == (started["execution_id"], "COMPLETED")
 
 
+async def test_a_run_is_for_the_workers_of_its_pool(api: Api) -> None:
+    await api.register(REPORT)
+    assert (await api.post("/schedules", {**DAILY, "pool": "big"}))["pool"] == "big"
+    started = await api.post("/schedules/daily/run")
+    (first, *_) = await api.embedded.ledger.read(Stream("default", f"execution/{started['execution_id']}"))
+    assert first.event.payload["execution_pool"] == "big"
+    await api.post("/schedules", {**DAILY, "name": "wrong", "pool": "not a pool"}, 422)
+
+
 async def test_the_clock_starts_each_time_once(api: Api) -> None:
     await api.register(REPORT)
     await api.post("/schedules", {**DAILY, "cron": "* * * * * *", "timezone": "UTC"})

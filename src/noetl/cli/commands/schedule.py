@@ -39,6 +39,7 @@ def command() -> None:
               help="Which runs are made up for that could not begin in time.")  # fmt: skip
 @click.option("--overlap", type=click.Choice(get_args(Overlap)), default="allow", show_default=True,
               help="Whether one may begin while the one before is running.")  # fmt: skip
+@click.option("--pool", metavar="NAME", help="Which workers run it, where there are pools of them.")
 @click.option("--replace", is_flag=True, help="Change the schedule of this name, if there is one.")
 @context_option
 @common

@@ -29,6 +29,7 @@ from noetl.settings import Settings
 __all__ = ["ScheduleBook", "book_of", "owed", "plan_payload"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+_POOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _MOST_PAYLOAD = 64 * 1024
 _TRIES = 20
 
@@ -165,6 +166,10 @@ class ScheduleBook:
 
         Timetable(plan.cron, plan.timezone).check(self._clock.now())
         checked_depth(plan.payload, "the payload")
+        if plan.pool is not None and not _POOL.fullmatch(plan.pool):
+            raise InvalidInput(
+                f"'{plan.pool[:100]}' cannot name a pool", hint="letters, digits, '_' and '-', at most 64"
+            )
         if len(canonical.encode(plan.payload)) > _MOST_PAYLOAD:
             raise InvalidInput(
                 f"the payload of a schedule has at most {_MOST_PAYLOAD >> 10} KiB",

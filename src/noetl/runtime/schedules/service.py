@@ -24,7 +24,11 @@ class ServiceStarter:
         service = await self._services.of(schedule.tenant_id, schedule.organization_id)
         plan = schedule.plan
         asked = ExecuteRequest(
-            path=plan.playbook, version=plan.version, payload=dict(plan.payload), idempotency_key=key
+            path=plan.playbook,
+            version=plan.version,
+            payload=dict(plan.payload),
+            idempotency_key=key,
+            execution_pool=plan.pool,
         )
         said = await service.execute(asked, f"schedule:{schedule.name}")
         return int(said.execution_id)

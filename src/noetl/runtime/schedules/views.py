@@ -29,6 +29,7 @@ class ScheduleRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     payload: Json = {}
     missed: Missed = "skip"
     overlap: Overlap = "allow"
+    pool: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] | None = None
     replace: bool = False
 
     def plan(self) -> Plan:
@@ -55,6 +56,7 @@ class ScheduleView(msgspec.Struct, kw_only=True):
     payload: Json
     missed: Missed
     overlap: Overlap
+    pool: str | None
     status: str
     next_run: str | None
     last_run: LastRun | None

@@ -107,6 +107,7 @@ async def test_what_was_removed_with_a_run_to_begin_stays_until_that_is_done(cal
         ("daily", {"timezone": "Europe/Pairs"}, "no time zone 'Europe/Pairs'.*did you mean 'Europe/Paris'"),
         ("daily", {"playbook": "reports/dayly"}, "reports/dayly"),
         ("daily", {"version": 9}, "9"),
+        ("daily", {"pool": "a pool"}, "'a pool' cannot name a pool"),
         ("daily", {"payload": {"text": "x" * 70_000}}, "at most 64 KiB.*the playbook's workload"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from noetl.errors import LeaseLost
 from noetl.ports.clock import Clock
@@ -15,10 +16,18 @@ __all__ = ["Scheduler"]
 _SECOND = 1_000_000
 _LOOK_SECONDS = 1.0
 """How often at least it looks: another process may have added a schedule."""
+_LONGEST_PAUSE = 30.0
 _AT_ONCE = 8
 _PAGE = 100
 
 _log = logging.getLogger("noetl.scheduler")
+
+
+class _Later(NamedTuple):
+    """When a schedule that could not be looked after is tried again, and how long that is."""
+
+    at: int
+    pause: float
 
 
 class Scheduler:
@@ -29,6 +38,7 @@ class Scheduler:
         self._firer = firer
         self._clock = clock
         self._few = asyncio.Semaphore(_AT_ONCE)
+        self._later: dict[tuple[str, str], _Later] = {}
 
     async def serve(self, guard: Guard) -> None:
         """Look after schedules until cancelled, or until `guard` says that others do. Raises LeaseLost."""
@@ -37,8 +47,13 @@ class Scheduler:
                 await self._clock.sleep(await self._pause())
 
     async def round(self, guard: Guard) -> bool:
-        """Look once after everything that is due; whether it can be gone on with at once."""
-        due = await self._schedules.due(self._clock.now(), limit=_PAGE)
+        """Look once after everything that is due; whether it can be gone on with at once.
+
+        However many cannot be started now, because their tenant has come to its limits, say: others get their turn.
+        """
+        now = self._clock.now()
+        found = await self._schedules.due(now, limit=_PAGE + len(self._later))
+        due = [one for one in found if self._later.get(_name(one), _NOW).at <= now]
         looking = (self._look_after(schedule, guard) for schedule in due)
         looked = await asyncio.gather(*looking, return_exceptions=True)  # nobody goes on alone when one has to stop
         for answer in looked:
@@ -54,11 +69,25 @@ class Scheduler:
             except LeaseLost:
                 raise
             except Exception as error:
-                _log.warning("schedule %s of %s is tried again: %s", schedule.name, schedule.tenant_id, error)
+                self._put_off(schedule, error)
                 return False
+        self._later.pop(_name(schedule), None)
         return True
+
+    def _put_off(self, schedule: Schedule, error: Exception) -> None:
+        before = self._later.get(_name(schedule), _NOW).pause
+        pause = min(2 * before, _LONGEST_PAUSE) or _LOOK_SECONDS
+        self._later[_name(schedule)] = _Later(self._clock.now() + int(pause * _SECOND), pause)
+        _log.warning("schedule %s of %s is tried again in %g s: %s", schedule.name, schedule.tenant_id, pause, error)
 
     async def _pause(self) -> float:
         moment = await self._schedules.next_due()
         left = _LOOK_SECONDS if moment is None else (moment - self._clock.now()) / _SECOND
         return left if 0 < left < _LOOK_SECONDS else _LOOK_SECONDS
+
+
+_NOW = _Later(0, 0.0)
+
+
+def _name(schedule: Schedule) -> tuple[str, str]:
+    return schedule.tenant_id, schedule.name

@@ -169,6 +169,36 @@ class TestFailures:
         assert calendar.starts.times() == ["2026-05-01T06:00:00"]
         assert await calendar.told() == ["created", "fired 2026-05-01T06:00:00"]
 
+    async def test_many_that_cannot_start_keep_no_other_waiting(self, calendar: Calendar) -> None:
+        """As those of a tenant that has come to its limits."""
+        for number in range(130):
+            await calendar.book.add(ADA, f"a{number:03d}", plan())
+        calendar.at("2026-05-01T06:00:00Z")
+        calendar.starts.fails = [Unavailable("the tenant runs as much as it may")] * 130
+        for _ in range(2):
+            await calendar.scheduler.round(Always())
+        assert len(calendar.starts.calls) == 130
+        await calendar.book.add(ADA, "other", plan("1 6 * * *"))
+        calendar.starts.fails = [Unavailable("the tenant runs as much as it may")] * 1000
+        calendar.at("2026-05-01T06:00:59Z")
+        for _ in range(2):
+            await calendar.scheduler.round(Always())
+        calendar.starts.fails = []
+        calendar.at("2026-05-01T06:01:00Z")
+        await calendar.scheduler.round(Always())
+        assert calendar.starts.times() == ["2026-05-01T06:01:00"]
+        await calendar.settle()
+        assert len(calendar.starts.by_key) == 131
+
+    async def test_who_is_put_off_is_tried_ever_more_rarely(self, calendar: Calendar) -> None:
+        await calendar.book.add(ADA, "daily", plan())
+        calendar.starts.fails = [Unavailable("no room")] * 1000
+        calendar.at("2026-05-01T06:00:00Z")
+        for _ in range(3600):
+            await calendar.scheduler.round(Always())
+            calendar.clock.advance(1)
+        assert 120 <= len(calendar.starts.calls) <= 130
+
     async def test_who_leads_no_more_does_nothing(self, calendar: Calendar) -> None:
         await calendar.book.add(ADA, "daily", plan())
         calendar.at("2026-05-01T06:00:00Z")

@@ -125,7 +125,7 @@ class TestNatsLedgerBesideItsTable(DurableLedgerContract):
                 table = await PostgresMaterialized(await open_database(name), clock, mac_key=KEY).open()
                 opened.push_async_callback(table.close)
                 stream = WalStream(connections[name])
-                ledger = await NatsLedger(stream, table, clock, mac_key=KEY, recent=0, tidy_seconds=0.01).open()
+                ledger = await NatsLedger(stream, table, clock, mac_key=KEY, recent=0, tidy_seconds=0.05).open()
                 opened.push_async_callback(ledger.close)
                 stop = asyncio.Event()
                 copying = asyncio.create_task(Materializer(ledger, table, clock, batch=7).run(stop, wait=0.05))

@@ -360,10 +360,11 @@ class WalLog:
             )
 
     async def _tidy(self) -> None:
-        """Now and then forget what the table has."""
+        """Now and then forget what the table has; and get to know what that is, before it may be away."""
         while True:
             await asyncio.sleep(self._tidy_seconds)
             with contextlib.suppress(Unavailable):
+                await self.past.learn()
                 standing = await self.table.standing()
                 if standing.mark is not None:
                     async with self._judging:

@@ -26,7 +26,6 @@ postgres_server = postgres.postgres_server
 database = postgres.postgres
 nats_server = nats.nats_server
 nats_url = nats.nats_url
-SHAPE = Shape(projectors=1, workers=1, spark=0)
 GREETING = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -38,10 +37,11 @@ workflow:
 
 
 class Node:
-    """Runs the containers of the manifests, each with a home of its own unless it claims one that is kept."""
+    """Runs the containers of the manifests; those of a pod share a home."""
 
     def __init__(self, root: Path, database: str, queue: str) -> None:
-        texts = kubernetes_files(SHAPE)
+        store = {"payloads.url": f"file://{root}/payloads"}
+        texts = kubernetes_files(Shape(projectors=1, workers=1, spark=0, settings=store))
         texts.pop("kustomization.yaml")
         self._objects = [one for text in texts.values() for one in yaml.safe_load_all(text)]
         self._settings = next(one["data"] for one in self._objects if one["kind"] == "ConfigMap")
@@ -59,8 +59,7 @@ class Node:
 
     def run(self, pod: Json, container: Json) -> subprocess.Popen[bytes]:
         """A container of a pod. What is one machine's each in a cluster is shared here: addresses, ports, its name."""
-        claim = next((one for one in pod["volumes"] if "persistentVolumeClaim" in one), None)
-        home = self._root / ("claimed" if claim else f"{container['name']}-{len(self.running)}")
+        home = self._root / f"home-of-{pod['containers'][0]['name']}"
         arguments = [str(free_ports(1)[0]) if text == str(METRICS_PORT) else text for text in container["args"]]
         arguments = [text.replace("host/1", "0/1") for text in arguments]
         environment = {**self._settings, **{one["name"]: self._value(one) for one in container["env"]}}

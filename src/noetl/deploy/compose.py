@@ -8,17 +8,29 @@ from typing import Any
 from noetl.deploy import roles
 from noetl.deploy.local.nats import configuration
 from noetl.deploy.roles import Role
-from noetl.deploy.shape import HOME, METRICS_PORT, PROBED, SERVER_PORT, WORKER_TOKEN, Shape, as_yaml, settings_of_all
+from noetl.deploy.shape import (
+    HOME,
+    KEYS,
+    METRICS_PORT,
+    PROBED,
+    SERVER_PORT,
+    WORKER_TOKEN,
+    Shape,
+    as_yaml,
+    settings_of_all,
+)
 from noetl.settings import format_duration
 
 __all__ = ["SECRETS", "compose_file"]
 
 Json = dict[str, Any]
 
-SECRETS = ("NOETL_POSTGRES_PASSWORD", "NOETL_NATS_PASSWORD", "NOETL_WALLET__KEK", WORKER_TOKEN)
+SECRETS = ("NOETL_POSTGRES_PASSWORD", "NOETL_NATS_PASSWORD", *KEYS, WORKER_TOKEN)
 """What `.env` beside the file has to hold."""
 _POSTGRES, _NATS = "postgres:18", "nats:2.12-alpine"
 _NATS_PORT, _MONITOR_PORT = 4222, 8222
+_STORE = "noetl"
+"""A directory is a store for those on its machine only, which is known by its name."""
 _GRACE = 15
 
 
@@ -31,7 +43,7 @@ def compose_file(shape: Shape) -> str:
     services["tokens"] = _once(
         shape, everybody, roles.adopting(WORKER_TOKEN), {"migrate": "service_completed_successfully"}
     )
-    services["tokens"]["environment"] |= _required(WORKER_TOKEN)
+    services["tokens"]["environment"] |= _required(*KEYS, WORKER_TOKEN)
     services["tokens"]["volumes"] = [f"home:{HOME}"]
     services["server"] = _server(shape, everybody, grace)
     services["outbox"] = _beside(shape, roles.OUTBOX, roles.OUTBOX.arguments, everybody)
@@ -121,11 +133,12 @@ def _once(shape: Shape, everybody: Mapping[str, str], arguments: Sequence[str], 
 
 
 def _server(shape: Shape, everybody: Mapping[str, str], grace: float) -> Json:
-    service = _noetl(shape, roles.SERVER.arguments, {**_with_database(everybody), **_required("NOETL_WALLET__KEK")})
+    service = _noetl(shape, roles.SERVER.arguments, {**_with_database(everybody), **_required(*KEYS)})
     return {
         **service,
         "restart": "unless-stopped",
         "depends_on": _after({"tokens": "service_completed_successfully", "nats": "service_healthy"}),
+        "hostname": _STORE,
         "volumes": [f"home:{HOME}"],
         "ports": [f"127.0.0.1:{SERVER_PORT}:{SERVER_PORT}"],
         "stop_grace_period": format_duration(grace),
@@ -157,7 +170,8 @@ def _worker(shape: Shape, role: Role, everybody: Mapping[str, str], grace: float
         **service,
         "restart": "unless-stopped",
         "depends_on": _after({"server": "service_healthy"}),
-        "volumes": [HOME],
+        # Spark reads and writes payloads itself, where the server keeps them.
+        **({"hostname": _STORE, "volumes": [f"home:{HOME}"]} if role is roles.SPARK else {"volumes": [HOME]}),
         "shm_size": "1gb",
         "stop_grace_period": format_duration(grace),
         "deploy": {"replicas": count},
@@ -172,8 +186,8 @@ def _given(name: str) -> str:
     return f"${{{name}:?run noetl deploy secrets}}"
 
 
-def _required(name: str) -> dict[str, str]:
-    return {name: _given(name)}
+def _required(*names: str) -> dict[str, str]:
+    return {name: _given(name) for name in names}
 
 
 def _after(services: Mapping[str, str]) -> Json:

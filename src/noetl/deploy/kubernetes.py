@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from noetl import __version__
 from noetl.deploy import roles
 from noetl.deploy.pods import CONFIG, SECRET, Pod, labels, pod_spec, selector
 from noetl.deploy.roles import Role
 from noetl.deploy.shape import (
+    KEYS,
     METRICS_PORT,
     PROBED,
     SERVER_PORT,
@@ -23,14 +26,16 @@ __all__ = ["SECRETS", "kubernetes_files", "secret_document"]
 
 Json = dict[str, Any]
 
-SECRETS = ("NOETL_LEDGER__URL", "NOETL_NATS__URL", "NOETL_WALLET__KEK", WORKER_TOKEN)
+SECRETS = ("NOETL_LEDGER__URL", "NOETL_NATS__URL", *KEYS, WORKER_TOKEN)
+BUCKET = "s3://noetl/payloads"
+"""Where payloads are kept, unless settings say otherwise: there is no disk that all pods have."""
 _SERVER = "noetl-server"
 _GRACE = 15
-_HOME_SIZE = "20Gi"
 
 
 def kubernetes_files(shape: Shape) -> dict[str, str]:
     """The manifests by the name of their file, and `kustomization.yaml` that lists them."""
+    shape = msgspec.structs.replace(shape, settings={"payloads.url": BUCKET, **shape.settings})
     grace = round(roles.settings_in(settings_of_all(shape)).server.drain) + _GRACE
     found = {
         "settings.yaml": as_yaml(_settings(shape), about="Settings of every process."),
@@ -104,29 +109,20 @@ def _migrate(shape: Shape) -> Json:
 
 
 def _server(shape: Shape, grace: int) -> Sequence[Json]:
-    adopt = ("adopt-token", roles.adopting(WORKER_TOKEN), ["NOETL_LEDGER__URL", WORKER_TOKEN])
+    adopt = ("adopt-token", roles.adopting(WORKER_TOKEN), ["NOETL_LEDGER__URL", *KEYS, WORKER_TOKEN])
     pod = Pod(
         role="server",
         image=shape.image,
         arguments=roles.SERVER.arguments,
-        secrets=["NOETL_LEDGER__URL", "NOETL_NATS__URL", "NOETL_WALLET__KEK"],
+        secrets=["NOETL_LEDGER__URL", "NOETL_NATS__URL", *KEYS],
         port=("http", SERVER_PORT),
         probes=roles.SERVER,
         grace=grace,
-        claim="noetl-home",
         before=[("await-tables", ("db", "status"), ["NOETL_LEDGER__URL"]), adopt],
         requests={"cpu": "500m", "memory": "512Mi"},
         limits={"memory": "2Gi"},
     )
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "noetl-home", "labels": labels("server")},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": _HOME_SIZE}}},
-    }
-    # Its home has the key of the log and is on one disk: the next one starts when this one has let go of it.
-    deployment = _deployment("server", 1, pod, strategy={"type": "Recreate"})
-    return [claim, deployment, _service("server", [("http", SERVER_PORT)]), _budget("server")]
+    return [_deployment("server", shape.servers, pod), _service("server", [("http", SERVER_PORT)]), _budget("server")]
 
 
 def _outbox(shape: Shape) -> Sequence[Json]:
@@ -225,11 +221,11 @@ def _budget(role: str) -> Json:
 
 
 def _network() -> Sequence[Json]:
-    """Nobody is let in but by name; those who have the keys to the database reach the database and NATS only."""
+    """Nobody is let in but by name; those with keys reach the database, NATS and the bucket only."""
     callers = [{"podSelector": {"matchLabels": selector(role)}} for role in ("worker", "spark")]
     clients = {"namespaceSelector": {"matchLabels": {"noetl.io/client": "true"}}}
     watchers = {"namespaceSelector": {"matchLabels": {"noetl.io/monitoring": "true"}}}
-    storage = [{"port": port, "protocol": "TCP"} for port in (5432, 4222)]
+    storage = [{"port": port, "protocol": "TCP"} for port in (5432, 4222, 443)]
     names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
     probed = ("outbox", "projector", "worker", "spark")
     in_roles = {"matchExpressions": [{"key": "app.kubernetes.io/component", "operator": "In", "values": list(probed)}]}

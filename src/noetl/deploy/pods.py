@@ -10,11 +10,13 @@ import msgspec
 from noetl.deploy.roles import Role
 from noetl.deploy.shape import HOME, USER
 
-__all__ = ["CONFIG", "SECRET", "Pod", "labels", "pod_spec", "selector"]
+__all__ = ["CONFIG", "SECRET", "STORE", "Pod", "labels", "pod_spec", "selector"]
 
 Json = dict[str, Any]
 
 CONFIG, SECRET = "noetl-settings", "noetl-secrets"
+STORE = "noetl-store"
+"""A Secret with what opens the bucket, such as AWS_ACCESS_KEY_ID; there is none where pods may enter by themselves."""
 
 
 class Pod(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +33,6 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     port: tuple[str, int] | None = None
     probes: Role | None = None
     grace: int | None = None
-    claim: str | None = None
-    """The disk of its home; without one the home ends with the pod."""
     shared_memory: str | None = None
     before: Sequence[tuple[str, Sequence[str], Sequence[str]]] = ()
     """What has to have succeeded before it starts: a name, arguments, and secrets."""
@@ -65,7 +65,6 @@ def pod_spec(pod: Pod) -> Json:
             "runAsUser": USER,
             "runAsGroup": USER,
             "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",  # keys that others could read are refused
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
@@ -87,7 +86,7 @@ def _container(name: str, pod: Pod, arguments: Sequence[str], secrets: Sequence[
         "name": name,
         "image": pod.image,
         "args": list(arguments),
-        "envFrom": [{"configMapRef": {"name": CONFIG}}],
+        "envFrom": [{"configMapRef": {"name": CONFIG}}, {"secretRef": {"name": STORE, "optional": True}}],
         "env": given,
         "resources": {"requests": dict(pod.requests), "limits": dict(pod.limits)},
         "securityContext": {
@@ -115,8 +114,7 @@ def _probes(role: Role, port: str) -> Json:
 
 
 def _volumes(pod: Pod) -> list[Json]:
-    home: Json = {"persistentVolumeClaim": {"claimName": pod.claim}} if pod.claim else {"emptyDir": {}}
-    found = [{"name": "home", **home}, {"name": "tmp", "emptyDir": {}}]
+    found: list[Json] = [{"name": "home", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if pod.shared_memory is not None:
         found.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": pod.shared_memory}})
     return found

@@ -40,7 +40,7 @@ SERVER = Role(
     arguments=("server", "start", "--workers", "0", "--auth", "token"),
     needs_database=True,
     drains=True,
-    probe="/api/health",
+    probe="/api/health/ready",
     alive="/api/health",
 )
 OUTBOX = Role(name="outbox", arguments=("outbox", "--commands"), needs_database=True)

@@ -10,15 +10,20 @@ import yaml
 
 from noetl import __version__
 from noetl.deploy.roles import variables
+from noetl.runtime.home import LEDGER_KEY
+from noetl.tools.secrets.wallet import VARIABLE as KEK
 
 __all__ = [
-    "HOME", "METRICS_PORT", "PROBED", "SERVER_PORT", "USER", "WORKER_TOKEN", "Shape", "as_yaml", "settings_of_all",
+    "HOME", "KEYS", "METRICS_PORT", "PROBED", "SERVER_PORT", "USER", "WORKER_TOKEN", "Shape", "as_yaml",
+    "settings_of_all",
 ]  # fmt: skip
 
 HOME = "/var/lib/noetl"
 SERVER_PORT, METRICS_PORT = 8082, 9465
 PROBED = ("--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS_PORT))  # noqa: S104 - of the container
 USER = 10001
+KEYS = (LEDGER_KEY, KEK)
+"""The variables of the keys that all servers of an installation have in common."""
 WORKER_TOKEN = "NOETL_WORKER_TOKEN"  # noqa: S105 - the name of the variable that has it
 
 
@@ -26,6 +31,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """An installation, as far as people choose it."""
 
     image: str = f"noetl:{__version__}"
+    servers: int = 2
+    """How many servers, where payloads are in a store that all of them reach; a Compose file has one."""
     workers: int = 2
     projectors: int = 2
     spark: int = 1

@@ -57,9 +57,13 @@ def compose(out: Path, check: bool, as_json: bool, **chosen: Any) -> int:
 
 
 @command.command(epilog="Example: noetl deploy kubernetes --image registry.example.com/noetl:1.0 --projectors 4")
+@click.option("--servers", type=click.IntRange(1, _MOST), metavar="N", help="How many servers; 2 by default.")
 @_shaped
 def kubernetes(out: Path, check: bool, as_json: bool, **chosen: Any) -> int:
-    """Write manifests for Kubernetes below `kubernetes`: everything but Postgres and NATS, which are there already."""
+    """Write manifests for Kubernetes below `kubernetes`: everything but Postgres, NATS and a bucket for payloads.
+
+    The bucket is s3://noetl/payloads, unless --set payloads.url=... says otherwise.
+    """
     from noetl.deploy.kubernetes import kubernetes_files
 
     files = {f"kubernetes/{name}": text for name, text in kubernetes_files(_shape(chosen)).items()}
@@ -90,7 +94,8 @@ def _shape(chosen: Mapping[str, Any]) -> Shape:
     from noetl.deploy.shape import Shape
 
     settings = dict(_pair(text) for text in chosen["given"])
-    given = {name: chosen[name] for name in ("image", "workers", "projectors", "spark") if chosen[name] is not None}
+    names = ("image", "servers", "workers", "projectors", "spark")
+    given: dict[str, Any] = {name: chosen[name] for name in names if chosen.get(name) is not None}
     return Shape(settings=settings, **given)
 
 

@@ -133,6 +133,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
              "{{tenant_id}} / {{organization_id}}"),
         )),
         Panel("Frames", "ops", ((rate("noetl_frames_total", "outcome"), "{{outcome}}"),)),
+        Panel("Time of a frame, p95", "s",
+              ((quantile(0.95, "noetl_frame_seconds", "stage_kind"), "{{stage_kind}}"),)),
         Panel("Rows", "ops", ((rate("noetl_frame_rows_total", "outcome"), "{{outcome}}"),)),
     ),
     "Payloads": (

@@ -62,6 +62,9 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_frames_total": Instrument(
         "counter", "Frames of stages kept here, by what has happened to them.", ("outcome",)
     ),
+    "noetl_frame_seconds": Instrument(
+        "histogram", "Time from a slot getting a frame to its end, by kind of stage.", ("stage_kind",), _LONG
+    ),
     "noetl_frame_rows_total": Instrument("counter", "Rows of committed frames, by outcome.", ("outcome",)),
     "noetl_effect_barrier_total": Instrument(
         "counter", "Tasks and frames that came to the effect barrier, by what became of their outcome.", ("outcome",)

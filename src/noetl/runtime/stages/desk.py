@@ -26,6 +26,7 @@ from noetl.kernel.tail import Stream
 from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
+from noetl.runtime.stages.meter import FrameMeter
 
 __all__ = ["Answer", "Decide", "Desk"]
 
@@ -43,7 +44,6 @@ _PAUSE = 0.05
 _SECOND = 1_000_000
 _GATHER_SECONDS = 0.02
 """How long outcomes are gathered for one append, where they come one after the other."""
-_OUTCOMES = ("ok", "error", "break", "skipped")
 
 
 class _Ask:
@@ -87,6 +87,7 @@ class Desk:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises when the stage cannot be kept any longer."""
         self._author = author
+        self._meter = FrameMeter(plan.kind)
         self._ledger = ledger
         self._clock = clock
         self._steady = steady
@@ -297,7 +298,7 @@ class Desk:
             self._count(event)
         self.table.settle(turn, events)
         if metrics.is_installed():
-            _measure(events)
+            self._meter.note(events)
         self._on_events(events)
 
     async def _catch_up(self) -> None:
@@ -356,16 +357,6 @@ class Desk:
             return 0
         found = await self._ledger.read(self.stream, after_version=event_id - 1, limit=1)
         return found[0].position
-
-
-def _measure(events: Sequence[Envelope]) -> None:
-    for event in events:
-        aggregate, _, what = event.event_type.partition(".")
-        if aggregate == "frame":
-            metrics.count("noetl_frames_total", what)
-        if what == "committed":
-            for outcome in _OUTCOMES:  # and no others: each would be a series
-                metrics.count("noetl_frame_rows_total", outcome, amount=event.payload["outcomes"].get(outcome, 0))
 
 
 def _refuse(asks: Sequence[_Ask], error: Exception) -> None:

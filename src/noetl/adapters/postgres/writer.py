@@ -38,6 +38,7 @@ __all__ = ["CHANNEL", "Append", "LedgerWriter", "Plan", "copy_events", "fetch_he
 CHANNEL = "noetl_ledger"
 """Where listeners hear that the log has grown."""
 
+_decode = msgspec.json.Decoder(list[list[Any]]).decode
 _LOCK = "SELECT position, streams, total, chain_hash, mac, key_id, last_event_id FROM ledger_head FOR UPDATE"
 # By primary key.
 _HEADS = f"""
@@ -47,12 +48,11 @@ _HEADS = f"""
 """
 # By primary key: one range does it, because '0' comes after '/'. A neighbour whose name only begins like the root's
 # may fall into it; an id that follows one too many is still a good id.
-# And the time, in a statement that comes after the lock: one that waits has read the clock before it does.
 _LAST_IDS = """
     SELECT tenant, root, coalesce((
         SELECT max(event_id) FROM stream_head
         WHERE tenant_id = tenant AND stream_id >= root COLLATE "C" AND stream_id < (root || '0') COLLATE "C"
-    ), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT
+    ), 0)
     FROM unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, root)
 """
 # By primary key.
@@ -60,6 +60,15 @@ _KEYS = """
     SELECT tenant_id, idempotency.key, position, event_id, content
     FROM idempotency
     JOIN unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, key) ON tenant_id = tenant AND idempotency.key = wanted.key
+"""
+# All three, and the time, in one statement that comes after the lock: one that waits for it has read the log, and the
+# clock, before it does. As JSON, because every statement of a pipeline costs the client more than it costs the server.
+_KNOWN = f"""
+    SELECT
+        (SELECT json_agg(json_build_array({HEAD_COLUMNS})) FROM ({_HEADS}) AS found)::TEXT,
+        (SELECT json_agg(json_build_array(tenant, root, last)) FROM ({_LAST_IDS}) AS found (tenant, root, last))::TEXT,
+        (SELECT json_agg(json_build_array(tenant_id, key, position, event_id, content)) FROM ({_KEYS}) AS found)::TEXT,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT
 """
 _EVENTS = f"SELECT {COLUMNS} FROM event_log WHERE position = ANY(%s)"
 # Everything but the events, in one statement: what is sent one by one costs more to send than to do.
@@ -246,19 +255,24 @@ class LedgerWriter:
         async with connection.pipeline():
             await connection.execute("BEGIN")
             locked = await connection.execute(_LOCK)
-            heads = await connection.execute(_HEADS, _pairs(streams))
-            lasts = await connection.execute(_LAST_IDS, _pairs({one.root for one in appends}))
-            keys = None
-            if wanted:
-                keys = await connection.execute(_KEYS, ([tenant for tenant, _ in wanted], [key for _, key in wanted]))
+            read = await connection.execute(
+                _KNOWN.encode(),
+                (
+                    *_pairs(streams),
+                    *_pairs({one.root for one in appends}),
+                    [tenant for tenant, _ in wanted],
+                    [key for _, key in wanted],
+                ),
+            )
         ledger, key_id, last_event_id = _locked(await locked.fetchone())
         self.check_ledger(ledger, key_id)
-        roots = await lasts.fetchall()
+        ((*found, now),) = await read.fetchall()
+        heads, lasts, keys = ([] if text is None else _decode(text) for text in found)
         known = Known(
-            now=roots[0][3] if self._clock is None else self._clock.now(),
-            heads=dict.fromkeys(streams) | {Stream(row[0], row[1]): head(row) for row in await heads.fetchall()},
-            last_ids={Stream(tenant, root): last for tenant, root, last, _ in roots},
-            keys=_keys(await keys.fetchall()) if keys is not None else {},
+            now=now if self._clock is None else self._clock.now(),
+            heads=dict.fromkeys(streams) | {Stream(row[0], row[1]): head(row) for row in heads},
+            last_ids={Stream(tenant, root): last for tenant, root, last in lasts},
+            keys=_keys(keys),
         )
         await _fetch_retried(connection, appends, known)
         return Plan(first=ledger.position + 1, ledger=ledger, last_event_id=last_event_id, known=known)
@@ -357,7 +371,7 @@ def _locked(row: Row | None) -> tuple[LedgerHead, str | None, int]:
     return ledger_head(row[:5]), row[5], row[6]
 
 
-def _keys(rows: Iterable[Row]) -> dict[tuple[str, str], Key]:
+def _keys(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str], Key]:
     return {(tenant, key): Key(position, event_id, content) for tenant, key, position, event_id, content in rows}
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import nats
 import psycopg
 import pytest
 
 from noetl.adapters.postgres.database import Database as Connections
+from noetl.kernel.names import EventSubject
 from noetl.settings import DatabaseUrl, Ledger, Settings
+from tests.e2e.cli import PROJECT_ROOT
 from tests.e2e.strangers import MARK, OTHER, OWNER, Estate, estate_in, twin_of
 from tests.e2e.walks import walk
+from tests.services.emulator import free_ports, is_listening, wait_for
+from tests.services.nats import binary
 from tests.services.postgres import Database, postgres, postgres_server
 
 __all__ = ["postgres", "postgres_server"]
@@ -53,6 +60,52 @@ async def test_another_tenant_is_told_nothing_on_any_way(estate: Estate, postgre
     assert [name for name, text in seen.items() if MARK in text] == []
     assert [name for name, text in seen.items() if f"{OWNER[0]},{OWNER[1]}" in text] == []
     assert estate.known["execution_id"] in seen["event_log"], "their own of the same id"
+
+
+@pytest.fixture
+def own_nats(tmp_path: Path) -> Iterator[str]:
+    """A server of NATS with the users that the page about tenants shows; its address, without a user."""
+    page = (PROJECT_ROOT / "docs" / "how-to" / "tenants.md").read_text(encoding="utf-8")
+    users = re.search(r"^authorization \{.*?^\}$", page, re.DOTALL | re.MULTILINE)
+    assert users is not None
+    port = free_ports(1)[0]
+    (tmp_path / "nats.conf").write_text(f'listen: "127.0.0.1:{port}"\n{users[0]}\n')
+    environment = {"NOETL_NATS_PASSWORD": "ours", "ACME_NATS_PASSWORD": "theirs"}
+    process = subprocess.Popen([binary(), "-c", str(tmp_path / "nats.conf")], env=environment)
+    try:
+        wait_for(lambda: is_listening(port), "NATS did not start")
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_user_of_nats_hears_the_subjects_of_its_tenant_only(own_nats: str) -> None:
+    refused: list[str] = []
+
+    async def note(error: Exception) -> None:
+        refused.append(str(error))
+
+    ours = await nats.connect(f"nats://noetl:ours@{own_nats}")
+    theirs = await nats.connect(f"nats://acme:theirs@{own_nats}", error_cb=note)
+    try:
+        own = await theirs.subscribe("noetl.events.acme.>")
+        for subject in ("noetl.events.globex.>", "noetl.events.>", ">", "noetl.commands.>", "$JS.API.>"):
+            await theirs.subscribe(subject)
+        await theirs.flush()
+        for tenant in ("globex", "acme"):
+            place = EventSubject(tenant=tenant, org="retail", execution=7, shard=3)
+            await ours.publish(str(place), tenant.encode())
+        await ours.flush()
+        assert (await own.next_msg(timeout=10)).data == b"acme"
+        await theirs.publish("noetl.commands.shared.7", b"mine")
+        await theirs.flush()
+        assert own.pending_msgs == 0
+        assert len([one for one in refused if "permissions violation for subscription" in one.lower()]) == 5, refused
+        assert any("permissions violation for publish" in one.lower() for one in refused)
+    finally:
+        await theirs.close()
+        await ours.close()
 
 
 def _seen_by(postgres: Database, role: str | None) -> dict[str, str]:

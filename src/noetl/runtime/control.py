@@ -108,17 +108,6 @@ class ControlPlane:
         """Keep the command for longer. Raises LeaseLost."""
         return await self._leases.renew(claim.lease, seconds=self.seconds)
 
-    async def regain(self, claim: Claim, worker_id: str) -> Claim | None:
-        """The same command after its lease has lapsed, if nobody has taken it meanwhile and it has come no further."""
-        lease = await self._leases.take(claim.lease.name, worker_id, seconds=self.seconds)
-        if lease is None:
-            return None
-        command = (await self._state(claim.issued.execution_id)).control.commands.get(claim.issued.command_id)
-        if command is None or command.suspended or command.stage != claim.stage:
-            await self._leases.release(lease)
-            return None
-        return msgspec.structs.replace(claim, lease=lease)
-
     async def release(self, claim: Held) -> None:
         """Leave the command to somebody else, who need not wait for the lease to lapse."""
         await self._let_go(claim)

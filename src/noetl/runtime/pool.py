@@ -76,9 +76,6 @@ class Pool:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closing = False
-        self._calm = asyncio.Event()
-        """Set while no lease is being regained."""
-        self._calm.set()
 
     @property
     def busy(self) -> int:
@@ -150,35 +147,17 @@ class Pool:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def beat(self) -> None:
-        """Renew what is at work. A command that was lost is stopped here if somebody else has it.
-
-        One that has only lapsed, because the database was away for a while, is taken again and goes on.
-        """
+        """Renew what is at work. A command that was lost is stopped here: somebody else has it."""
         for issued, claim in list(self._claims.items()):
             try:
                 await self._control.renew(claim)
             except LeaseLost:
-                await self._regain(issued, claim)
+                if self._claims.get(issued) is claim:  # else it was let go meanwhile, and may be at work anew
+                    self._drop(issued)
                 continue
             if issued not in self._renewed:
                 self._renewed.add(issued)
                 await self._telemetry.beat(issued.execution_id, issued.command_id, issued.step, self._worker_id)
-
-    async def _regain(self, issued: Issued, claim: Claim) -> None:
-        if self._claims.get(issued) is not claim:  # it was let go meanwhile, and may be at work anew
-            return
-        self._calm.clear()  # a claim of the same command must not come in between: the lease would be taken for its own
-        try:
-            again = await self._control.regain(claim, self._worker_id)
-            if self._claims.get(issued) is not claim:
-                if again is not None:
-                    await self._control.release(again)
-            elif again is None:
-                self._drop(issued)
-            else:
-                self._claims[issued] = again
-        finally:
-            self._calm.set()
 
     def _drop(self, issued: Issued) -> None:
         task = self._tasks.get(issued)
@@ -199,10 +178,7 @@ class Pool:
             began = time.perf_counter()
             claim, said = await self._run(issued)
             if claim is not None and said is not None:
-                claim = self._claims.get(issued, claim)
                 await self._report(claim, said)
-                if (regained := self._claims.get(issued, claim)) is not claim:
-                    await self._control.release(regained)
                 metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, issued.kind)
         except LeaseLost:
             self._again.add(issued)  # it took too long between two heartbeats; claiming it will tell who has it
@@ -255,7 +231,6 @@ class Pool:
                 self._begin()
 
         try:
-            await self._calm.wait()
             claim = await self._control.claim(issued, self._worker_id)
             if claim is None:
                 await self._ask_later(issued)

@@ -414,7 +414,7 @@ RUNTIME_MUTANTS = (
     ),
     Mutant(name="lease kept", breaks="leases are left over", plant=_lease_kept),
     Mutant(name="not redelivered", breaks="an abandoned command waits for ever", plant=_not_redelivered, first_seed=40),
-    Mutant(name="lost and dropped", breaks="a lost command waits for ever", plant=_lost_dropped, first_seed=303),
+    Mutant(name="lost and dropped", breaks="a lost command waits for ever", plant=_lost_dropped, first_seed=430),
     Mutant(
         name="wrong task stopped", breaks="a late heartbeat stops new work", plant=_wrong_task_stopped, first_seed=195
     ),

@@ -50,8 +50,8 @@ def document(name: str, *steps: dict[str, Any]) -> str:
     return yaml.safe_dump({**about, "workflow": list(steps)})
 
 
-def fanout(engine: str, tool: dict[str, Any]) -> dict[str, Any]:
-    rows = [{"id": n} for n in range(ROWS)]
+def fanout(engine: str, tool: dict[str, Any], count: int = ROWS) -> dict[str, Any]:
+    rows = [{"id": n} for n in range(count)]
     spec = {"mode": "fanout", "engine": engine, "max_in_flight": 2, "frame": {"max_rows": 2}}
     return {"step": "each", "loop": {"in": rows, "iterator": "row", "spec": spec}, "tool": tool}
 
@@ -116,12 +116,12 @@ def test_what_needs_spark_runs_on_the_worker(whole: Stack) -> None:
     query = {"kind": "spark", "inputs": {"n": {"rows": [{"a": 1}, {"a": 2}]}}, "sql": "SELECT sum(a) AS total FROM n"}
     steps = (
         {"step": "start", "tool": query, "next": {"arcs": [{"step": "each"}]}},
-        fanout("spark", {"kind": "playbook", "path": "tests/inner"}),
+        fanout("spark", {"kind": "playbook", "path": "tests/inner"}, 4),
     )
     whole.server.register(document("sparkling", *steps))
     ordinary, worker = whole.worker("o1"), spark_worker(whole, "s3")
     execution_id, found = whole.run("tests/sparkling")
-    assert (found["status"], found["result"]["stats"]["success"]) == ("COMPLETED", ROWS), found
+    assert (found["status"], found["result"]["stats"]["success"]) == ("COMPLETED", 4), found
     assert len(set(claimed_by(whole, execution_id))) == 1
     localities = [one["context"].get("locality", one["meta"].get("locality")) for one in
                   whole.events(execution_id, "frame.committed")]  # fmt: skip

@@ -29,7 +29,7 @@ from noetl.data.session.refusals import SparkLost, SparkUnavailable
 from noetl.data.session.shipping import ship_package
 from noetl.data.session.warm import Warm, WarmRecord
 from noetl.data.session.workspace import Scratch, Workspace
-from noetl.errors import InvalidSetting
+from noetl.errors import InvalidSetting, NoetlError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,6 +182,13 @@ def _start(
     log = scratch.workspace.log
     try:
         root = classic.start(jvm.gateway)
+        ends.callback(classic.stop, root)
+        if not conf.is_local:
+            ship_package(root, scratch.path)
+            check_executors(root, conf.start)
+        return root, _describe(root, SessionInfo(kind="own", master=conf.master, spark=root.version, jvm_pid=jvm.pid))
+    except NoetlError:
+        raise
     except Exception as error:
         message, detail = explain(error)
         _log.error("Spark did not start on %s: %s", conf.master, detail)
@@ -190,11 +197,6 @@ def _start(
                 f"Spark's Java process ended while it started on {conf.master}", hint=f"see {log}"
             ) from error
         raise SparkUnavailable(f"Spark did not start on {conf.master}: {message}", hint=f"see {log}") from error
-    ends.callback(classic.stop, root)
-    if not conf.is_local:
-        ship_package(root, scratch.path)
-        check_executors(root, conf.start)
-    return root, _describe(root, SessionInfo(kind="own", master=conf.master, spark=root.version, jvm_pid=jvm.pid))
 
 
 def _describe(root: SparkSession, info: SessionInfo) -> SessionInfo:

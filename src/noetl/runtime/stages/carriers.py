@@ -171,6 +171,7 @@ class _Carrier:
             for one in self._carried.values():
                 if not one.ending.done():
                     one.ending.set_exception(Lost(told))
+                    one.ending.exception()  # who has given it up meanwhile does not ask
             self._carried.clear()
 
     def _drop(self, number: int) -> None:
@@ -222,6 +223,7 @@ class _Carrier:
             one.ending.set_result(None)
         else:
             one.ending.set_exception(Lost(Explained(done.message, done.detail)))
+            one.ending.exception()  # who has given it up meanwhile does not ask
 
     def _news_for(self, asked: Round) -> News | None:
         """What the carrier does not know yet; None if that is nothing."""

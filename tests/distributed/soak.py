@@ -46,7 +46,7 @@ def soak(executions: int, with_spark: int, kills: int, seed: int) -> Outcome:
         tempfile.TemporaryDirectory() as place,
         _work() as work,
         counting() as outside,
-        installation(Path(place) / "soak") as installed,
+        installation(Path(place) / "soak", lease="8s") as installed,
     ):
         installed.add("projector", "projector", "--shard", "0/1")
         installed.add_worker("worker1", "--concurrency", str(SLOTS))

@@ -24,7 +24,7 @@ EXECUTIONS, WITH_SPARK, KILLS = 200, 20, 14
 def test_everything_completes_whatever_is_killed(tmp_path: Path, postgres: Database) -> None:
     """NOETL_CHAOS_SEED gives the order of another run again."""
     seed = int(os.environ.get("NOETL_CHAOS_SEED") or random.randrange(1 << 32))
-    with counting() as outside, installation(tmp_path) as installed:
+    with counting() as outside, installation(tmp_path, lease="8s") as installed:
         installed.add("projector", "projector", "--shard", "0/1")
         installed.add_worker("worker1", "--concurrency", str(SLOTS))
         installed.add_worker("worker2", "--concurrency", str(SLOTS), home=installed.home)

@@ -21,6 +21,7 @@ from tests.distributed.parts import Installation, installation
 from tests.services.counter import Counting, counting
 from tests.services.emulator import wait_for
 
+pytestmark = pytest.mark.timeout(300)
 LEASE = 5.0
 AWAY_SECONDS = float(os.environ.get("NOETL_OUTAGE_SECONDS") or 6.0)
 """How long Postgres is away; a minute in `make soak`."""

@@ -258,8 +258,8 @@ def test_a_server_that_is_not_there(new_home: Home, parent: dict[str, Any]) -> N
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     refused = new_home.run("push", parent["execution_id"], "--to", url)
     assert refused.code == 3
-    assert f"{url} did not answer: Connection refused" in refused.stderr
-    assert "pushing again is harmless" in refused.stderr
+    assert f"{url} cannot be reached: Cannot connect to host" in refused.stderr
+    assert "see that the server runs (noetl server) and that the address is right" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,7 @@ async def _pools(request: Request) -> Response:
 
 async def _topology(request: Request) -> Response:
     """The same by place."""
-    access: Access = request.app.state.access
-    await access.check(await caller(request), "admin", request.scope["path"])
+    await _permit_admin(request)
     return _answer(await _roster(request).topology())
 
 

@@ -111,6 +111,7 @@ class Calls:
         self._on_done = on_done
         self._waiting: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._again: set[tuple[int, int]] = set()
+        self._is_closed = False
         self._telling: set[asyncio.Task[None]] = set()
 
     async def prepare(self, work: Work, asked: RunTask) -> Json | Outcome:
@@ -142,6 +143,8 @@ class Calls:
 
     def begin(self, execution_id: int, command_id: int, on_fault: Callable[[Exception, int | None], None]) -> None:
         """Wait for what a suspended command waits for, unless that is done already."""
+        if self._is_closed:
+            return
         name = (execution_id, command_id)
         if name in self._waiting:
             self._again.add(name)  # that may be for the call before this one, and nearly through
@@ -159,6 +162,8 @@ class Calls:
 
     def tell(self, parent: int, child: int, on_fault: Callable[[Exception, int | None], None]) -> None:
         """A child has ended here, and another process waits for it, or none does: its parent goes on here."""
+        if self._is_closed:
+            return
         task = asyncio.create_task(self._tell(parent, child, on_fault))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
@@ -184,7 +189,8 @@ class Calls:
         return not self._waiting
 
     async def close(self) -> None:
-        """Stop waiting. Whoever takes the executions up will wait again."""
+        """Stop waiting, and begin nothing more. Whoever takes the executions up will wait again."""
+        self._is_closed = True
         waiting = [*self._waiting.values(), *self._telling]
         self._again.clear()
         for task in waiting:

@@ -152,3 +152,13 @@ async def test_what_a_pipeline_has_kept_may_be_large(shop: Workshop) -> None:
         )
     )
     assert (await shop.run(document)).result["size"] == 300_000
+
+
+async def test_nothing_is_begun_by_a_runner_that_is_closed(shop: Workshop) -> None:
+    """A report that is still on its way may suspend a command: nobody would stop what was begun for it then."""
+    async with shop.runner() as runner:
+        await runner.close()
+        runner._calls.begin(1, 2, lambda *_: None)
+        runner._calls.tell(1, 3, lambda *_: None)
+        assert runner._calls.idle
+        assert not runner._calls._telling

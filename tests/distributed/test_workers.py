@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import urllib.error
@@ -127,7 +128,7 @@ def test_a_worker_that_slept_past_its_lease_is_not_heard(whole: Stack) -> None:
         shown = httpx.get(f"http://127.0.0.1:{whole.ports[first.pid]}/metrics").text
         assert 'noetl_queue_commands{pool="shared",state="waiting"} 0.0' in shown
         assert 'noetl_command_run_seconds_count{kind="python"} 1.0' in shown
-        assert "noetl_leases_lapsed_total 1.0" in httpx.get(f"{whole.server.url}/metrics").text
+        assert re.search(r"noetl_leases_lapsed_total [1-9]", httpx.get(f"{whole.server.url}/metrics").text)
         assert (len(outside.keys), len(whole.events(execution_id, "call.done"))) == (1, 3)
         assert whole.verified(execution_id)
         stop(first, second)

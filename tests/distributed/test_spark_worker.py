@@ -85,7 +85,7 @@ def test_a_killed_keeper_costs_what_it_had_in_hand(whole: Stack) -> None:
         outside.wait_held()
         first.kill()
         second = spark_worker(whole, "s2")
-        outside.wait_held(2, seconds=60)
+        outside.wait_held(2, seconds=90)
         outside.release()
         assert whole.server.ended(execution_id) == "playbook.completed"
         assert len(outside.keys) == ROWS, "a row was run under two keys, or not at all"

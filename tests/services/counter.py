@@ -18,6 +18,8 @@ from typing import Any
 __all__ = ["Counting", "counting"]
 
 _PATIENCE = 30.0
+_HELD_SECONDS = 120.0
+"""Longer than anybody waits for a second request to be held beside a first one."""
 _KEY = "Idempotency-Key"
 
 
@@ -81,7 +83,7 @@ class Counting:
                 return True
             self._held += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._held_word is None, _PATIENCE)
+            self._changed.wait_for(lambda: self._held_word is None, _HELD_SECONDS)
             self._held -= 1
             return False
 

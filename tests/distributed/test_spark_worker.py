@@ -72,10 +72,6 @@ def test_a_stage_stays_with_the_server_while_there_is_no_such_worker(whole: Stac
         assert claimed_by(whole, execution_id) == [None], "a worker has had it"
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="after all other modules the second keeper was seen to leave the frame for 90 s; by itself it does not",
-)
 def test_a_killed_keeper_costs_what_it_had_in_hand(whole: Stack) -> None:
     with counting() as outside:
         whole.server.register(document("stage", fanout("worker", posting(outside.url))))

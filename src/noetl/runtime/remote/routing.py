@@ -53,9 +53,9 @@ class Routes:
         placement = wanted(execution.playbook.executor, step.placement, self._here)
         return {**({"pool": pool} if pool else {}), **({"placement": placement} if placement else {})}
 
-    async def pools(self) -> Pools:
-        """Who is there. While nobody can say, it is those who were a moment ago."""
-        if time.monotonic() - self._looked_at > _LOOK_SECONDS:
+    async def pools(self, *, anew: bool = False) -> Pools:
+        """Who is there, or was a moment ago unless it is looked up anew. While nobody can say, it is those of then."""
+        if anew or time.monotonic() - self._looked_at > _LOOK_SECONDS:
             try:
                 self._pools = await self._roster.pools()
             except NoetlError:
@@ -80,7 +80,9 @@ class Routes:
         """Whether workers run what needs Spark."""
         if self._stages != "auto":
             return self._stages == "workers"
-        return bool((await self.pools()).pools.get(SPARK_POOL))
+        if (await self.pools()).pools.get(SPARK_POOL):
+            return True
+        return bool((await self.pools(anew=True)).pools.get(SPARK_POOL))  # one may have come this moment
 
 
 def waits_for(execution: Execution, there: Pools, *, usual: str | None = SHARED_POOL) -> str | None:

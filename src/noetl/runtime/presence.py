@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from noetl.errors import InvalidInput, Unavailable
+from noetl.flocks import is_locked
 
 __all__ = ["Presence", "ServerRecord"]
 
@@ -77,20 +78,7 @@ class Presence:
 
     def is_held(self) -> bool:
         """Whether a server lives, listening or not."""
-        try:
-            handle = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise Unavailable(f"cannot read {self._lock}: {error.strerror}", hint="check its permissions") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        else:
-            return False
-        finally:
-            os.close(handle)
+        return is_locked(self._lock)
 
     def record(self) -> ServerRecord | None:
         """What the record says, of a server that may be gone."""

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from noetl.errors import IdempotencyMismatch, IntegrityMismatch, Unavailable
+from noetl.errors import IdempotencyMismatch, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope, Recorded, content_digest
+from noetl.kernel.histories import is_the_same
 from noetl.kernel.ids import Snowflake
 from noetl.kernel.retry import Key, check_retry, keys_of, positions_of_retry
 from noetl.kernel.stamp import (
@@ -266,14 +267,7 @@ def _is_present(event: Envelope, head: StreamHead | None, here: Stamped | None) 
     """True when the stream has this very event already; another one in its place is a split history."""
     if head is None or event.stream_version > head.version:
         return False
-    if here is not None and here.event.envelope_checksum == event.envelope_checksum:
-        return True
-    if here is None and not is_dense(event.stream_id):
-        return False
-    raise IntegrityMismatch(
-        f"event {event.event_id} is not the one this ledger has at version {event.stream_version} "
-        f"of '{event.stream_id}': the two histories differ"
-    )
+    return is_the_same(event, None if here is None else here.event.envelope_checksum)
 
 
 def _root(stream: Stream) -> Stream:

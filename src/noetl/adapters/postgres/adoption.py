@@ -9,11 +9,11 @@ from itertools import islice
 from noetl.adapters.postgres.database import Connection
 from noetl.adapters.postgres.rows import insert_row
 from noetl.adapters.postgres.writer import LedgerWriter, Plan, copy_events, fetch_heads, fetch_keys, lock
-from noetl.errors import IdempotencyMismatch, IntegrityMismatch
+from noetl.errors import IdempotencyMismatch
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, content_digest
+from noetl.kernel.histories import is_the_same
 from noetl.kernel.stamp import Stamped, Stream, adopt, streams_of_event
-from noetl.kernel.streams import is_dense
 from noetl.ports.ledger import Adopted
 
 __all__ = ["Adoption", "Finish"]
@@ -102,16 +102,7 @@ class Adoption:
         head = self._heads[_stream(event)]
         if head is None or event.stream_version > head.version:
             return False
-        found = present.get(_place(event))
-        if found == event.envelope_checksum:
-            return True
-        if found is None and not is_dense(event.stream_id):
-            return False
-        raise IntegrityMismatch(
-            f"event {event.event_id} is not the one this ledger has at version {event.stream_version} "
-            f"of '{event.stream_id}': the two histories differ",
-            hint="import into another --home to compare them",
-        )
+        return is_the_same(event, present.get(_place(event)))
 
     async def _remembered(self, new: Sequence[Stamped], after: int) -> list[tuple[str, str, int, int, str]]:
         """The keys of new events. Raises IdempotencyMismatch for one that stands for another event."""

@@ -19,9 +19,10 @@ from noetl.adapters.sqlite.rows import (
     insert_row,
     recorded,
 )
-from noetl.errors import IdempotencyMismatch, IntegrityMismatch, InvalidInput
+from noetl.errors import IdempotencyMismatch, InvalidInput
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope, content_digest
+from noetl.kernel.histories import is_the_same
 from noetl.kernel.retry import Key, check_retry, keys_of, positions_of_retry
 from noetl.kernel.stamp import (
     Batch,
@@ -34,7 +35,7 @@ from noetl.kernel.stamp import (
     streams_of,
     streams_of_event,
 )
-from noetl.kernel.streams import is_dense, root_of
+from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
 from noetl.ports.ledger import Adopted
 
@@ -208,12 +209,4 @@ def _is_present(connection: sqlite3.Connection, event: Envelope, head: StreamHea
         "SELECT envelope_checksum FROM event WHERE tenant_id = ? AND stream_id = ? AND stream_version = ?",
         (event.tenant_id, event.stream_id, event.stream_version),
     ).fetchone()
-    if row is not None and row[0] == event.envelope_checksum:
-        return True
-    if row is None and not is_dense(event.stream_id):
-        return False
-    raise IntegrityMismatch(
-        f"event {event.event_id} is not the one this ledger has at version {event.stream_version} "
-        f"of '{event.stream_id}': the two histories differ",
-        hint="import into another --home to compare them",
-    )
+    return is_the_same(event, None if row is None else row[0])

@@ -118,17 +118,13 @@ async def _once(home: Home, settings: Settings, batch: int, as_json: bool) -> in
 
 
 async def _serve(home: Home, settings: Settings, batch: int, metrics_port: int | None, as_json: bool) -> int:
-    import asyncio
     import contextlib
-    import signal
 
+    from noetl.cli.stopping import asked_to_stop
     from noetl.runtime.probe import probed
     from noetl.runtime.wal import open_materializer
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = asked_to_stop()
     async with contextlib.AsyncExitStack() as opened:
         materializer = (await opened.enter_async_context(open_materializer(home, settings, batch=batch))).materializer
         port = None

@@ -82,19 +82,15 @@ async def _once(home: Home, settings: Settings, batch: int, commands: bool, as_j
 async def _serve(
     home: Home, settings: Settings, batch: int, commands: bool, at: tuple[str, int] | None, as_json: bool
 ) -> int:
-    import asyncio
     import contextlib
-    import signal
 
+    from noetl.cli.stopping import asked_to_stop
     from noetl.runtime.condition import saying
     from noetl.runtime.levels import OutboxLevels
     from noetl.runtime.messaging import open_publisher
     from noetl.runtime.probe import probed
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = asked_to_stop()
     async with contextlib.AsyncExitStack() as opened:
         embedded, publisher = await opened.enter_async_context(
             open_publisher(home, settings, batch=batch, commands=commands)

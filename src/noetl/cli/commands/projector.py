@@ -140,18 +140,14 @@ async def _once(home: Home, settings: Settings, share: Share, batch: int, as_jso
 async def _serve(
     home: Home, settings: Settings, share: Share, batch: int, at: tuple[str, int] | None, as_json: bool
 ) -> int:
-    import asyncio
     import contextlib
-    import signal
 
+    from noetl.cli.stopping import asked_to_stop
     from noetl.runtime.condition import saying
     from noetl.runtime.messaging import open_projector
     from noetl.runtime.probe import probed
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = asked_to_stop()
     async with contextlib.AsyncExitStack() as opened:
         embedded, projector = await opened.enter_async_context(open_projector(home, settings, share, batch=batch))
         await opened.enter_async_context(

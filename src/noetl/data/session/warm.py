@@ -18,6 +18,7 @@ import msgspec
 from noetl.data.session.jobs import process_tag
 from noetl.data.session.jvm import Gateway
 from noetl.errors import InvalidInput, Unavailable
+from noetl.flocks import is_locked
 
 __all__ = ["Warm", "WarmRecord"]
 
@@ -84,7 +85,7 @@ class Warm:
 
     def is_held(self) -> bool:
         """Whether a keeper lives, ready or not."""
-        return _is_locked(self._lock)
+        return is_locked(self._lock)
 
     def find(self) -> WarmRecord | None:
         """The session that is ready now, or None. The record of a killed keeper is removed."""
@@ -111,11 +112,11 @@ class Warm:
 
     def users(self) -> list[str]:
         """The tags of the processes that use the session."""
-        return [_tag(path) for path in self._user_files() if _is_locked(path)]
+        return [_tag(path) for path in self._user_files() if is_locked(path)]
 
     def take_dead_users(self) -> list[str]:
         """The tags of the processes that were killed while they used it, each told once."""
-        dead = [path for path in self._user_files() if not _is_locked(path)]
+        dead = [path for path in self._user_files() if not is_locked(path)]
         for path in dead:
             path.unlink(missing_ok=True)
         return [_tag(path) for path in dead]
@@ -126,23 +127,6 @@ class Warm:
 
 def _tag(path: Path) -> str:
     return path.name.removeprefix("user-")
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}", hint="check its permissions") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
 
 
 def _locked(handle: int) -> bool:

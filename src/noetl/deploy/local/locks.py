@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from noetl.errors import Unavailable
+from noetl.flocks import is_locked as is_held
 
 __all__ = ["handed_down", "holder", "is_held", "take", "write_pid"]
 
@@ -51,24 +52,6 @@ def handed_down(handle: int) -> dict[str, Any]:
     So a starter that is killed at this very moment leaves nobody unknown behind. The starter has one thread only.
     """
     return {"pass_fds": [handle], "preexec_fn": partial(write_pid, handle)}
-
-
-def is_held(path: Path) -> bool:
-    """Whether somebody has it now."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise Unavailable(f"cannot read {path}: {error.strerror}", hint="check its permissions") from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(handle)
 
 
 def holder(path: Path) -> int | None:

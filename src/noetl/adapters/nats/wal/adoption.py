@@ -11,11 +11,11 @@ from noetl.adapters.nats.wal.index import root_of_event
 from noetl.adapters.nats.wal.log import WalLog
 from noetl.adapters.nats.wal.reader import WalReader
 from noetl.adapters.nats.wal.writer import WalWriter
-from noetl.errors import Conflict, IdempotencyMismatch, IntegrityMismatch
+from noetl.errors import Conflict, IdempotencyMismatch
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope
+from noetl.kernel.histories import is_the_same
 from noetl.kernel.stamp import adopt, streams_of_event
-from noetl.kernel.streams import is_dense
 from noetl.kernel.tail import Stream
 from noetl.ports.ledger import Adopted
 
@@ -83,15 +83,7 @@ class Adoption:
         if checksum is None:
             here = await self._reader.read(stream, after_version=version - 1, to_version=version, limit=1)
             checksum = here[0].event.envelope_checksum if here else None
-        if checksum == event.envelope_checksum:
-            return True
-        if checksum is None and not is_dense(event.stream_id):
-            return False
-        raise IntegrityMismatch(
-            f"event {event.event_id} is not the one this ledger has at version {event.stream_version} "
-            f"of '{event.stream_id}': the two histories differ",
-            hint="import into another --home to compare them",
-        )
+        return is_the_same(event, checksum)
 
     async def _check_key(self, event: Envelope) -> None:
         if event.idempotency_key is None:

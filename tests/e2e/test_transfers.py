@@ -86,8 +86,10 @@ def held(shop: Database) -> Iterator[Callable[[], bool]]:
     """Keep the lock; says whether somebody waits for it."""
     with psycopg.connect(shop.dsn, autocommit=True) as connection:
         connection.execute(f"SELECT pg_advisory_lock({_HELD})".encode())
-        query = b"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        yield lambda: connection.execute(query).fetchone() != (0,)
+        # Other tests wait for locks of their own, in other databases of the same server.
+        query = f"""SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+            WHERE locktype = 'advisory' AND NOT granted AND objid = {_HELD} AND datname = current_database()"""
+        yield lambda: connection.execute(query.encode()).fetchone() != (0,)
 
 
 def kill(process: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,8 +48,37 @@ def home_of(home: Path | None) -> Home:
 
 
 def run_async(coroutine: Coroutine[Any, Any, int | None]) -> int | None:
-    """Run a command's coroutine to its exit code."""
-    return asyncio.run(coroutine)
+    """Run a command's coroutine to its exit code; an interrupt cancels it, a second one ends it at once."""
+    interrupts: list[int] = []
+    code = asyncio.run(_interruptible(coroutine, interrupts))
+    if interrupts and code is None:
+        raise KeyboardInterrupt
+    return code
+
+
+async def _interruptible(coroutine: Coroutine[Any, Any, int | None], interrupts: list[int]) -> int | None:
+    # The loop's own handler cancels wherever it finds the program, also while it hands over what a thread answered,
+    # which then complains aloud of a state that it cannot have. This one cancels between two callbacks.
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+
+    def interrupted(number: int, _: object) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(number)
+        if task is not None:
+            loop.call_soon_threadsafe(task.cancel)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        return await coroutine
+    except asyncio.CancelledError:
+        if not interrupts:
+            raise
+        return None
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupted:
+            signal.signal(signal.SIGINT, before)
 
 
 def execution_id_of(name: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import nats
@@ -81,17 +81,14 @@ def own_nats(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not is_so():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_user_of_nats_hears_the_subjects_of_its_tenant_only(own_nats: str) -> None:
     refused: list[str] = []
+    all_told = asyncio.Event()  # each refusal is told by a task of its own, some after the flush
 
     async def note(error: Exception) -> None:
         refused.append(str(error))
+        if len(refused) == 6:
+            all_told.set()
 
     ours = await nats.connect(f"nats://noetl:ours@{own_nats}")
     theirs = await nats.connect(f"nats://acme:theirs@{own_nats}", error_cb=note)
@@ -108,7 +105,7 @@ async def test_a_user_of_nats_hears_the_subjects_of_its_tenant_only(own_nats: st
         await theirs.publish("noetl.commands.shared.7", b"mine")
         await theirs.flush()
         assert own.pending_msgs == 0
-        await _until(lambda: len(refused) >= 6)  # each is told by a task of its own, after the flush
+        await asyncio.wait_for(all_told.wait(), 30)
         assert len([one for one in refused if "permissions violation for subscription" in one.lower()]) == 5, refused
         assert len([one for one in refused if "permissions violation for publish" in one.lower()]) == 1, refused
     finally:

@@ -210,8 +210,8 @@ class Pipeline:
     def _rendered(self, task: Task) -> RunTask:
         self._input = {}
         given = self._input = self._given(task)
-        names = self._names()
         how = self._rendering_of(task.kind)
+        names = {} if _is_literal(task) and self._default_timeout is None else self._names()
         fields = {name: self._field(value, names, how.get(name, "lenient")) for name, value in task.fields.items()}
         if "output" in how and task.output.fields:  # the kind has a say in where rows go
             fields["output"] = self._field(task.output.fields, names, how["output"])
@@ -445,6 +445,13 @@ class Pipeline:
 def _showing(values: Json) -> Json | Views:
     """Values by name, in the form in which a template may hand them over also where there is a table among them."""
     return Views(values) if values and any(map(is_lazy, values.values())) else values
+
+
+def _is_literal(task: Task) -> bool:
+    """Whether a task has nothing to render, as code without templates; then nobody asks for names."""
+    if task.auth is not None or task.timeout is not None or task.output.fields:
+        return False
+    return all(type(value) is str and not templates.is_template(value) for value in task.fields.values())
 
 
 def _mapping(value: Any) -> Json:

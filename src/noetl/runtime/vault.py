@@ -98,6 +98,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 _NOTHING = Wanted(frozenset(), frozenset(), encrypts=False)
+_SOMETHING = Wanted(frozenset(), frozenset(), encrypts=True)
 
 
 class ResolvesCredentials(Protocol):
@@ -208,6 +209,8 @@ class Vault:
 
     def _wanted_by(self, playbook: Playbook, step: Step, version: str) -> Wanted:
         """What a step asks for; its text is looked through once for each version of the document."""
+        if version and self._asks_nothing(playbook, version):
+            return _NOTHING
         key = (version, step.name)
         found = self._wanted.get(key) if version else None
         if found is None:
@@ -216,6 +219,14 @@ class Vault:
             if len(self._wanted) > _KEPT:
                 self._wanted.popitem(last=False)
         return found
+
+    def _asks_nothing(self, playbook: Playbook, version: str) -> bool:
+        """Whether no step of a document asks for anything, as most do not; looked up once, for all of its steps."""
+        key = (version, "")
+        if key not in self._wanted:
+            text = (playbook.steps, playbook.workbook)
+            self._wanted[key] = _SOMETHING if mentions(text, _ANY) else _NOTHING
+        return self._wanted[key] is _NOTHING
 
     async def _stored(self, name: str) -> Credential:
         return await self._credentials.resolve(self._tenant_id, name)

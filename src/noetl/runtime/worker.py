@@ -236,7 +236,7 @@ class Worker:
         return said if barrier is None else await barrier.keep(asked, said)
 
     async def _run_heard(self, work: Work, asked: RunTask, session: Session | None) -> Outcome:
-        key = _effect_key(work, asked)
+        key = _effect_key(work, asked) if self.registry.is_keyed(asked.task.kind) else ""
         if self._notice is None:
             return await self._run_with_auth(work, asked, key, session)
         redactor = session.redactor if session is not None else None

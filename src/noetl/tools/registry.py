@@ -141,6 +141,10 @@ class Registry:
         """Whether whatever a kind returns is JSON, so that nobody has to look."""
         return kind in _EXACT and kind not in _user_tools
 
+    def is_keyed(self, kind: str) -> bool:
+        """Whether a kind shows anybody the key of its effect, as far as it does not say otherwise."""
+        return getattr(self.find(kind), "keyed", True)
+
     def side_effecting(self, kind: str, fields: Json) -> bool:
         """Whether running a task of this kind again could be noticed; true for what nobody knows."""
         found = self.find(kind)

@@ -100,9 +100,8 @@ async def test_inputs_that_are_no_json_are_refused_here(tool: PythonTool) -> Non
 
 async def test_a_failed_call_leaves_the_process_as_it_was(tool: PythonTool) -> None:
     before = await result_of(tool, "result = os.getpid()")
-    await error_of(
-        tool, "os.environ['LEFT'] = '1'\nos.chdir('/')\nimport sys\nsys.path.clear()\nsys.stdout = None\n1 / 0"
-    )
+    spoil = "os.environ['LEFT'] = '1'\nos.environ = {}\nos.chdir('/')\nimport sys\nsys.path.clear()\nsys.stdout = None"
+    await error_of(tool, f"{spoil}\n1 / 0")
     assert await result_of(
         tool, "import fractions\nresult = [os.getpid(), 'LEFT' in os.environ, os.getcwd() == '/']"
     ) == [

@@ -52,6 +52,7 @@ __all__ = ["Finished", "Runner", "cancel_tree", "driver_of", "find_document", "i
 
 _WORKER = "local"
 _GONE = "a local run that is gone"
+_NOTED = frozenset({"playbook.initialized", "command.suspended", *TERMINAL_TYPES})
 
 
 class Runner:
@@ -254,7 +255,8 @@ class Runner:
     def notice(self, events: Sequence[Envelope]) -> None:
         """Events were written: see what follows from them here."""
         for event in events:
-            event_type = canonical_type(event.event_type)
+            if (event_type := canonical_type(event.event_type)) not in _NOTED:
+                continue
             if event_type == "playbook.initialized":
                 metrics.count("noetl_executions_started_total")
             if event_type == "command.suspended":  # not left to its worker, which may lose the command this moment

@@ -41,6 +41,8 @@ class PythonTool:
     kind = "python"
     rendering: Mapping[str, Rendering] = {"code": "code", "script": "code", "input": "lazy"}
     required: tuple[tuple[str, ...], ...] = (("script", "code_b64", "code"),)
+    keyed = False
+    """Code does not see the key of its effect."""
 
     def __init__(
         self,

@@ -17,7 +17,11 @@ class ProcessState:
     """Environment variables, import path, working directory and output, as they were when the process began."""
 
     def __init__(self, path: Sequence[str]) -> None:
+        self._environ = os.environ
         self._environment = dict(os.environ)
+        # What is stored is compared: to ask for every variable decodes it, which costs more than most calls.
+        self._stored: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # noqa: SLF001
+        self._before = dict(self._stored)
         self._path = [*path, *sys.path]
         self._output = (sys.stdout, sys.stderr)
         for stream in self._output:
@@ -36,7 +40,8 @@ class ProcessState:
 
         Secrets in the environment go with it.
         """
-        if dict(os.environ) != self._environment:
+        os.environ = self._environ  # noqa: B003 - code may have put another mapping in its place
+        if self._stored != self._before:
             os.environ.clear()
             os.environ.update(self._environment)
         sys.stdout, sys.stderr = self._output

@@ -6,8 +6,9 @@ The suites that share nothing run together; the ones that start services of thei
 other. A suite that has no tests yet is left out. What could not be tested because an emulator is not to be had
 here is named at the end.
 
-The suites of real processes depend on how busy the machine is. A few failures there are run again, alone, once:
-what fails twice fails the run, what passes the second time is named at the end as unsteady and wants mending.
+Tests of real processes and services depend on how busy the machine is. A few failures are run again, alone, once:
+what fails twice fails the run, what passes the second time is named at the end as unsteady and wants mending. The
+simulation has no such excuse: it has its own clock.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TESTS = Path("tests")
 TOGETHER = ("unit", "contracts", "golden", "docs")
 ALONE = ("simulation", "spark", "distributed", "e2e")
 ONE_PROCESS = ("spark", "distributed")  # they share one Spark session, one Postgres and one NATS
-REAL_PROCESSES = ("spark", "distributed", "e2e")
+STEADY = ("simulation",)
 FEW = 3  # more failures than these have one cause, which is not how busy the machine is
 TESTS_FAILED = 1
 NO_TESTS_COLLECTED = 5
@@ -91,9 +92,9 @@ def _name(case: ElementTree.Element) -> str:
 
 
 def run_steadily(name: str, directories: list[Path], arguments: list[str]) -> Outcome:
-    """Run a suite; the few tests of real processes that failed once more, by themselves."""
+    """Run a suite; the few tests that failed once more, by themselves."""
     outcome = run(name, directories, arguments)
-    if name not in REAL_PROCESSES or outcome.exit_code != TESTS_FAILED or not 0 < outcome.bad <= FEW:
+    if name in STEADY or outcome.exit_code != TESTS_FAILED or not 0 < outcome.bad <= FEW:
         return outcome
     again = run(name, directories, ["--last-failed", *arguments, "-n", "0"])
     if again.passed and again.tests == outcome.bad:

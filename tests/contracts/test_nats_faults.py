@@ -30,6 +30,9 @@ from tests.unit.kernel.drafts import batch, draft
 
 __all__ = ["nats_server", "nats_url", "own_nats"]
 
+# A client of NATS whose connection is cut while it greets the server drops the stream without closing it.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+
 Servers = Callable[..., NatsServer]
 
 

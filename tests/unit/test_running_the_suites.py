@@ -36,7 +36,7 @@ def test_a_failure_of_real_processes_that_does_not_come_back_is_named(tmp_path: 
     assert "distributed 2 passed, 1 of them UNSTEADY" in done.stdout
 
 
-@pytest.mark.parametrize(("suite", "condition"), [("distributed", "True"), ("unit", "is_first")])
+@pytest.mark.parametrize(("suite", "condition"), [("distributed", "True"), ("simulation", "is_first")])
 def test_a_failure_that_comes_back_and_any_in_another_suite_fails_the_run(
     tmp_path: Path, suite: str, condition: str
 ) -> None:

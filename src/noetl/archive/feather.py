@@ -14,7 +14,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel.event import Envelope, PayloadRef, record_of
 from noetl.kernel.time import format_time, parse_time
 
-__all__ = ["SCHEMA", "FeatherWriter", "feather_bytes", "feather_events", "read_feather"]
+__all__ = ["SCHEMA", "FeatherWriter", "columns_of", "feather_bytes", "feather_events", "read_feather"]
 
 _TIMES = ("event_time", "ingest_time")
 _INTEGERS = (
@@ -71,6 +71,12 @@ def read_feather(path: Path) -> Iterator[tuple[str, Envelope]]:
             f"{path}: not a readable Arrow file: {_first_line(error)}",
             hint="the file may be cut short; export it again",
         ) from None
+
+
+def columns_of(events: Iterable[Envelope]) -> dict[str, list[Any]]:
+    """The values of each column, for whoever writes them in another kind of file."""
+    rows = [_row(event) for event in events]
+    return {name: [row[name] for row in rows] for name in SCHEMA.names}
 
 
 def feather_bytes(events: Iterable[Envelope]) -> bytes:

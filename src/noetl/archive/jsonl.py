@@ -13,7 +13,7 @@ from noetl.errors import InvalidInput
 from noetl.kernel import canonical
 from noetl.kernel.event import Envelope, Record, record_of
 
-__all__ = ["JsonlWriter", "line_of", "parse_line", "read_jsonl"]
+__all__ = ["JsonlWriter", "line_of", "line_of_stored", "parse_line", "read_jsonl"]
 
 
 _envelope = msgspec.json.Decoder(Envelope).decode
@@ -36,6 +36,23 @@ def line_of(event: Envelope) -> bytes:
         chain_hash=event.chain_hash,
     )
     return line.body() + b"\n"
+
+
+def line_of_stored(
+    facts: Iterable[Any], payload: str, payload_ref: str | None, meta: str, checksum: str, chain_hash: str | None
+) -> bytes:
+    """The same line, without its end, from the texts that a ledger has stored: nothing in them is interpreted.
+
+    `facts` are the plain fields in the order of `Facts`.
+    """
+    return _Line(
+        *facts,
+        payload=msgspec.Raw(payload),
+        payload_ref=msgspec.UNSET if payload_ref is None else msgspec.Raw(payload_ref),
+        meta=msgspec.Raw(meta),
+        envelope_checksum=checksum,
+        chain_hash=chain_hash,
+    ).body()
 
 
 class JsonlWriter:

@@ -8,17 +8,38 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from noetl.archive.feather import SCHEMA as ENVELOPE
+from noetl.archive.feather import SCHEMA as FIELDS
+from noetl.archive.jsonl import line_of_stored
 from noetl.data.source.log import EventLog, Term
 from noetl.data.source.options import ALL_TENANTS, EventOptions
 from noetl.errors import InvalidInput
+from noetl.kernel.event import Facts
+from noetl.kernel.streams import root_of
 
-__all__ = ["OTHER", "SCHEMA", "Span", "batches", "check_columns", "spans", "terms_of"]
+__all__ = [
+    "DERIVED",
+    "ENVELOPE",
+    "OTHER",
+    "POSITION",
+    "ROOT",
+    "SCHEMA",
+    "Span",
+    "batches",
+    "check_columns",
+    "spans",
+    "terms_of",
+]
 
-POSITION, OTHER = "position", "other"
-SCHEMA = pa.schema([pa.field(POSITION, pa.int64()), *ENVELOPE, pa.field(OTHER, pa.string())])
+POSITION, OTHER, ROOT, ENVELOPE = "position", "other", "root", "envelope"
+SCHEMA = pa.schema([pa.field(POSITION, pa.int64()), *FIELDS, pa.field(OTHER, pa.string())])
 """`other` is the JSON of fields that a newer release has added to events, null where there are none."""
 
+_derived: dict[str, pa.DataType] = {ROOT: pa.string(), ENVELOPE: pa.binary()}
+DERIVED = pa.schema(_derived)
+"""Columns that are read only by who asks for them: the root stream, and the canonical line of the event."""
+
+_TEXTS = ("payload", "payload_ref", "meta", "envelope_checksum", "chain_hash")
+_LINE = (*Facts.__struct_fields__, *_TEXTS)
 _INDEXED = frozenset({"execution_id", "event_id", "command_id", "stage_id", "frame_id", "parent_execution_id"})
 
 
@@ -58,14 +79,30 @@ def spans(log: EventLog, terms: Sequence[Term], whole: Span, rows: int) -> list[
 
 def batches(log: EventLog, schema: pa.Schema, terms: Sequence[Term], span: Span) -> Iterator[pa.RecordBatch]:
     """The events of a span with the columns of a schema."""
-    names = [name for name in schema.names if name != OTHER]
+    names = _needed(schema)
     others = log.other_columns() if OTHER in schema.names else ()
     for page in log.pages((*names, *others), terms, span.after, span.to):
         columns = list(zip(*page, strict=True)) or [()] * (len(names) + len(others))
         known: dict[str, Sequence[Any]] = dict(zip(names, columns, strict=False))
         if OTHER in schema.names:
             known[OTHER] = _others(others, columns[len(names) :], len(page))
+        if ROOT in schema.names:
+            known[ROOT] = list(map(root_of, known["stream_id"]))
+        if ENVELOPE in schema.names:
+            known[ENVELOPE] = _lines(known)
         yield pa.RecordBatch.from_arrays([_array(known[field.name], field.type) for field in schema], schema=schema)
+
+
+def _needed(schema: pa.Schema) -> list[str]:
+    """The columns of the ledger, once each, from which those of a schema are made."""
+    asked = [name for name in schema.names if name not in (OTHER, ROOT, ENVELOPE)]
+    more = ["stream_id"] if ROOT in schema.names else []
+    return list(dict.fromkeys([*asked, *more, *(_LINE if ENVELOPE in schema.names else ())]))
+
+
+def _lines(known: dict[str, Sequence[Any]]) -> list[bytes]:
+    facts = zip(*(known[name] for name in Facts.__struct_fields__), strict=True)
+    return list(map(line_of_stored, facts, *(known[name] for name in _TEXTS)))
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> Any:
@@ -86,6 +123,8 @@ def _others(names: Sequence[str], columns: Sequence[Sequence[Any]], count: int) 
 def check_columns(asked: pa.Schema) -> None:
     """Raise InvalidInput for a schema that asks for columns that events do not have, or of another type."""
     for field in asked:
+        if field.name in DERIVED.names and DERIVED.field(field.name).type == field.type:
+            continue
         if field.name not in SCHEMA.names:
             raise InvalidInput(f"events have no column '{field.name}'", hint=f"columns: {', '.join(SCHEMA.names)}")
         if (kind := SCHEMA.field(field.name).type) != field.type:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from noetl.adapters.postgres.archives import PostgresArchives
 from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.postgres.migrations import known
@@ -15,6 +16,7 @@ from noetl.adapters.postgres.projections import PostgresProjectionStore
 from noetl.adapters.postgres.schedules import PostgresSchedules
 from noetl.errors import Corruption, InvalidInput, Unavailable
 from noetl.runtime.clock import SystemClock
+from tests.contracts.archives import entry
 from tests.contracts.ledger import OTHER_TENANT, write
 from tests.contracts.projections import row
 from tests.contracts.schedules import schedule
@@ -151,7 +153,7 @@ class TestTenantsSeeTheirOwnRows:
     READABLE = (
         "event_log, event, stream_head, idempotency, catalog, projection, command, stage, frame, snapshot, outbox"
     )
-    READABLE += ", lease, schedule"
+    READABLE += ", lease, schedule, archive_manifest_index"
 
     @pytest.fixture
     async def roles(self, filled: Database, worker_id: str) -> AsyncIterator[tuple[str, str, str]]:
@@ -196,6 +198,13 @@ class TestTenantsSeeTheirOwnRows:
             await schedules.put(schedule(tenant_id=tenant))
         assert await self.tenants(filled, acme, tenant="globex", table="schedule") == {"acme"}
         assert await self.tenants(filled, stranger, tenant="acme", table="schedule") == set()
+
+    async def test_archives_are_their_tenants_own(self, filled: Database, roles: tuple[str, str, str]) -> None:
+        acme, _, stranger = roles
+        for tenant in ("acme", "globex"):
+            await PostgresArchives(filled).put(entry(tenant_id=tenant))
+        assert await self.tenants(filled, acme, tenant="globex", table="archive_manifest_index") == {"acme"}
+        assert await self.tenants(filled, stranger, tenant="acme", table="archive_manifest_index") == set()
 
     async def test_a_role_that_acts_for_many_sees_one_at_a_time(
         self, filled: Database, roles: tuple[str, str, str]

@@ -69,6 +69,7 @@ SERVICE_TOKEN_VARIABLE = "NOETL_INTERNAL_API_TOKEN"  # noqa: S105 - its name
 """What an installation's own parts show to its servers; a key too."""
 PRIVATE_VARIABLES = SECRET_VARIABLES | {
     DATABASE_VARIABLE, "NOETL_LEDGER__URL", SERVICE_TOKEN_VARIABLE, "NOETL_LEDGER_KEY", "NOETL_PAYLOAD_KEY",
+    "NOETL_ARCHIVE_KEY",
 }  # fmt: skip
 """What no template may read: they are keys, or have a password in them."""
 

@@ -12,7 +12,14 @@ distance between places.
 
 from __future__ import annotations
 
-from noetl.kernel.names.coordinates import EffectKeys, FrameCoordinates, Home, ResultCoordinates, day_of
+from noetl.kernel.names.coordinates import (
+    EffectKeys,
+    FrameCoordinates,
+    Home,
+    ResultCoordinates,
+    day_of,
+    execution_prefix,
+)
 from noetl.kernel.names.locality import (
     Distance,
     Locality,
@@ -76,6 +83,7 @@ __all__ = [
     "distance",
     "evaluate",
     "event_stream",
+    "execution_prefix",
     "fnv1a64",
     "from_subject",
     "from_urn",

@@ -40,7 +40,15 @@ from noetl.kernel.names.segments import (
 )
 from noetl.kernel.names.shards import shard_label, shard_of
 
-__all__ = ["RESULTS", "FrameCoordinates", "Home", "ResultCoordinates", "day_of", "read_coordinates"]
+__all__ = [
+    "RESULTS",
+    "FrameCoordinates",
+    "Home",
+    "ResultCoordinates",
+    "day_of",
+    "execution_prefix",
+    "read_coordinates",
+]
 
 RESULTS = "results"
 EFFECT_KEY_CHARS = 255  # what servers commonly accept as an Idempotency-Key
@@ -202,18 +210,7 @@ class ResultCoordinates(msgspec.Struct, frozen=True, kw_only=True):
         return "/".join((self._prefix(home), *place[:-1], "effect.bin"))
 
     def _prefix(self, home: Home) -> str:
-        parts = {
-            "env": home.env,
-            "region": home.region,
-            "cell": home.cell,
-            "shard": shard_label(self.shard(home.root)),
-            "tenant": self.tenant,
-            "project": self.project,
-            "date": day_of(self.execution_id),
-            "execution": str(self.execution_id),
-        }
-        spelled = [f"{key}={bounded(encode(value), KEY_PART_CHARS)}" for key, value in parts.items()]
-        return "/".join(("noetl", *spelled, RESULTS))
+        return f"{execution_prefix(home, self.tenant, self.project, self.execution_id)}/{RESULTS}"
 
     def _place(self, limit: int | None) -> tuple[str, str, str]:
         frame = "0" if self.frame is None else str(self.frame)
@@ -279,6 +276,22 @@ def _read_attempt(text: str) -> tuple[int, str | None, int | None]:
     if not dot:
         raise InvalidName(f"task {show(rest)} has no visit", hint="write <attempt>~<task>.<visit>")
     return number, task, read_number("visit", visit)
+
+
+def execution_prefix(home: Home, tenant: str, project: str, execution_id: int) -> str:
+    """What the keys of all objects of an execution begin with: its results, and what is archived of it."""
+    parts = {
+        "env": home.env,
+        "region": home.region,
+        "cell": home.cell,
+        "shard": shard_label(shard_of(tenant, project, execution_id if home.root is None else home.root)),
+        "tenant": tenant,
+        "project": project,
+        "date": day_of(execution_id),
+        "execution": str(execution_id),
+    }
+    spelled = [f"{key}={bounded(encode(value), KEY_PART_CHARS)}" for key, value in parts.items()]
+    return "/".join(("noetl", *spelled))
 
 
 def day_of(execution_id: int) -> str:

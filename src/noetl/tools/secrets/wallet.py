@@ -17,14 +17,25 @@ from typing import TypeVar
 from noetl.errors import InvalidInput, Unavailable
 from noetl.tools.secrets.keys import Key, KeyRing, Keys, make_key, parse_key
 
-__all__ = ["PAYLOAD_VARIABLE", "VARIABLE", "EnvironmentKeys", "KeyFile", "payload_keys", "wallet_keys"]
+__all__ = [
+    "ARCHIVE_VARIABLE",
+    "PAYLOAD_VARIABLE",
+    "VARIABLE",
+    "EnvironmentKeys",
+    "KeyFile",
+    "archive_keys",
+    "payload_keys",
+    "wallet_keys",
+]
 
 T = TypeVar("T")
 
 VARIABLE = "NOETL_WALLET__KEK"
 PAYLOAD_VARIABLE = "NOETL_PAYLOAD_KEY"
+ARCHIVE_VARIABLE = "NOETL_ARCHIVE_KEY"
 FILE_NAME = "kek.key"
 PAYLOAD_FILE_NAME = "payloads.key"
+ARCHIVE_FILE_NAME = "archive.key"
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
 _GROUP_AND_OTHERS = 0o077
@@ -38,6 +49,11 @@ def wallet_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
 def payload_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
     """The keys that payloads are encrypted with, from the same kinds of places."""
     return _keys(wallet / PAYLOAD_FILE_NAME, environ, PAYLOAD_VARIABLE)
+
+
+def archive_keys(wallet: Path, environ: Mapping[str, str]) -> Keys:
+    """The keys that archives are signed with, from the same kinds of places."""
+    return _keys(wallet / ARCHIVE_FILE_NAME, environ, ARCHIVE_VARIABLE)
 
 
 def _keys(usual: Path, environ: Mapping[str, str], variable: str) -> Keys:

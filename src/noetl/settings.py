@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
+from noetl.archives import ArchiveSettings
 from noetl.errors import InvalidSetting
 from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
@@ -297,6 +298,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Ledger = Ledger()
     snapshots: Snapshots = Snapshots()
     payloads: Payloads = Payloads()
+    archive: ArchiveSettings = ArchiveSettings()
     effects: Effects = Effects()
     place: Place = Place()
     tools: Tools = Tools()
@@ -329,6 +331,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "ledger": Ledger,
     "snapshots": Snapshots,
     "payloads": Payloads,
+    "archive": ArchiveSettings,
     "effects": Effects,
     "place": Place,
     "tools": Tools,

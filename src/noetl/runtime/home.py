@@ -34,6 +34,7 @@ class Home:
         self.ledger = path / "ledger.db"
         self.anchor = path / "ledger.anchor"
         self.payloads = path / "payloads"
+        self.archive = path / "archive"
         self.wallet = path / "wallet"
         self._key_file = Path(os.environ.get(LEDGER_KEY_FILE) or self.wallet / "ledger.key")
 

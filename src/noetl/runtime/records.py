@@ -8,6 +8,7 @@ import os
 import msgspec
 
 from noetl.errors import NotFound
+from noetl.ports.archives import ArchiveIndex
 from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
@@ -37,6 +38,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
     projections: ProjectionStore
     schedules: Schedules
+    archives: ArchiveIndex
 
 
 async def open_records(
@@ -65,6 +67,7 @@ async def open_records(
 async def _open_sqlite(
     home: Home, settings: Settings, clock: Clock, opened: contextlib.AsyncExitStack, create: bool, examine: bool
 ) -> Records:
+    from noetl.adapters.sqlite.archives import SqliteArchives
     from noetl.adapters.sqlite.catalog import SqliteCatalog
     from noetl.adapters.sqlite.credentials import SqliteCredentials
     from noetl.adapters.sqlite.database import Database
@@ -94,6 +97,7 @@ async def _open_sqlite(
         tokens=SqliteTokens(database, clock),
         projections=SqliteProjectionStore(database, clock),
         schedules=SqliteSchedules(database),
+        archives=SqliteArchives(database),
     )
 
 
@@ -111,6 +115,7 @@ async def _open_postgres(
 
     The key that seals the ledger is made with its first event; every other home that writes to it needs a copy.
     """
+    from noetl.adapters.postgres.archives import PostgresArchives
     from noetl.adapters.postgres.catalog import PostgresCatalog
     from noetl.adapters.postgres.credentials import PostgresCredentials
     from noetl.adapters.postgres.database import Database
@@ -153,4 +158,5 @@ async def _open_postgres(
         tokens=PostgresTokens(database, clock),
         projections=PostgresProjectionStore(database, clock),
         schedules=PostgresSchedules(database),
+        archives=PostgresArchives(database),
     )

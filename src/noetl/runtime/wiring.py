@@ -14,6 +14,7 @@ from noetl.payloads.guard import CollectorGuard
 from noetl.payloads.results import ResultStore
 from noetl.payloads.store import PayloadStore
 from noetl.payloads.tiers import PayloadTiers
+from noetl.ports.archives import ArchiveIndex
 from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
@@ -55,6 +56,7 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens
     projections: ProjectionStore
     schedules: Schedules
+    archives: ArchiveIndex
     objects: ObjectStore
     payloads: PayloadStore
     tiers: PayloadTiers
@@ -119,6 +121,7 @@ async def open_embedded(
             tokens=records.tokens,
             projections=projections,
             schedules=records.schedules,
+            archives=records.archives,
             objects=objects,
             payloads=payloads,
             tiers=PayloadTiers(payloads, caches),

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar, cast
 
+from noetl.adapters.memory.archives import MemoryArchives
 from noetl.adapters.memory.credentials import MemoryCredentials
 from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.memory.leases import MemoryLeases
@@ -134,6 +135,7 @@ class Process:
             tokens=MemoryTokens(world.clock),
             projections=projections,
             schedules=MemorySchedules(),
+            archives=MemoryArchives(),
             objects=objects,
             payloads=payloads,
             tiers=PayloadTiers(payloads, caches),

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from noetl.adapters.memory.archives import MemoryArchives
 from noetl.adapters.memory.catalog import MemoryCatalog
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.kv import MemoryKv
@@ -252,6 +253,7 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         tokens=None,  # type: ignore[arg-type]  # nor tokens
         projections=projections,
         schedules=MemorySchedules(),
+        archives=MemoryArchives(),
         objects=objects,
         payloads=payloads,
         tiers=PayloadTiers(payloads, caches),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ import msgspec
 
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound, Unavailable
 from noetl.payloads.blocking import storage_errors
+from noetl.payloads.directories import sync, sync_tree
 
 __all__ = [
     "COMMANDS",
@@ -156,7 +156,7 @@ def drafted(target: Path) -> Iterator[Path]:
     try:
         yield draft
         with storage_errors(target):
-            _sync_tree(draft)
+            sync_tree(draft)
             _replace(target, draft)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -167,20 +167,5 @@ def _replace(target: Path, draft: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         target.rename(former)
     draft.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
     shutil.rmtree(former, ignore_errors=True)
-
-
-def _sync_tree(directory: Path) -> None:
-    for folder, _, files in os.walk(directory, topdown=False):
-        for name in files:
-            _sync(Path(folder, name))
-        _sync(Path(folder))
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

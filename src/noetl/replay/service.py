@@ -130,6 +130,22 @@ class Replayer:
             replayed.payloads = await self._report(root, refs, resolve_payloads, degraded)
         return replayed
 
+    async def payloads(self, root: Stream, cutoff: Cutoff = EVERYTHING) -> AsyncIterator[tuple[int, PayloadSummary]]:
+        """Every event that has a payload, in the order of the log, and what has become of it; each is read once.
+
+        Raises Unavailable for a store that does not answer.
+        """
+        if self._payloads is None:
+            raise InvalidInput("this replay has no payload store to resolve payloads from")
+        store = self._payloads.of_tenant(root.tenant_id)
+        known: dict[tuple[str, str], PayloadSummary] = {}
+        async for _, event in self._tail(root, 0, await self._range(root, cutoff)):
+            if (ref := event.payload_ref) is not None:
+                name = (ref.uri, ref.sha256)
+                if name not in known:
+                    known[name] = await summarise(ref, store, self._resolver)
+                yield event.event_id, known[name]
+
     async def snapshot(self, root: Stream) -> Snapshot:
         """Put down the current state of a root and keep it."""
         replayed = await self.replay(root)

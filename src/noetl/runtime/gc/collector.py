@@ -16,17 +16,17 @@ import msgspec
 
 from noetl.adapters.sqlite.inventory import Candidate, Inventory
 from noetl.errors import IntegrityMismatch, LeaseLost, Unavailable
-from noetl.kernel.time import parse_time
 from noetl.observe import metrics
 from noetl.payloads.guard import GC_LEASE
 from noetl.payloads.sidecar import is_sidecar, object_of
+from noetl.payloads.sweeping.judging import FOREVER, NOTHING_DESCRIBED, OBJECT_IS_DEAD, is_past_grace, why_dead
+from noetl.payloads.sweeping.naming import Named, read_key
+from noetl.payloads.sweeping.tracing import Damaged, names_inside
 from noetl.ports.clock import Clock
 from noetl.ports.leases import Lease, Leases
 from noetl.ports.objects import ObjectInfo, ObjectStore
-from noetl.runtime.gc.naming import Named, read_key
 from noetl.runtime.gc.ownership import OWNER_KEY
-from noetl.runtime.gc.references import FOREVER, References
-from noetl.runtime.gc.tracing import Damaged, names_inside
+from noetl.runtime.gc.references import References
 from noetl.runtime.installation import STORE_KEY
 
 __all__ = ["Collector", "Counts", "Progress"]
@@ -136,14 +136,7 @@ class Collector:
         """Why an object is dead; None if it is alive."""
         until = self._inventory.held_until(named.identity)
         ended = None if named.execution is None else self._inventory.has_ended(named.tenant, named.execution)
-        if until is not None:
-            is_over = until != FOREVER and until <= self._clock.now() and ended is not False
-            return "its time is over, and its execution has ended" if is_over else None
-        if named.execution is None:
-            return "no event refers to it"
-        if ended is None:
-            return "its execution is not in the ledger"
-        return "its execution has ended, and no event refers to it" if ended else None
+        return why_dead(named, until, ended, self._clock.now())
 
     def _judge_sidecar(self, info: ObjectInfo, is_object_dead: bool | None) -> Candidate | None:
         """What describes an object goes with it; where there is none (None), it goes when it is old enough."""
@@ -155,11 +148,11 @@ class Collector:
         if is_object_dead is None and not self._is_past_grace(info):
             self.counts.young += 1
             return None
-        reason = "the object it describes is dead" if is_object_dead else "there is no object that it describes"
+        reason = OBJECT_IS_DEAD if is_object_dead else NOTHING_DESCRIBED
         return Candidate(info.key, "sidecar", reason, info.size, info.modified_at, None)
 
     def _is_past_grace(self, info: ObjectInfo) -> bool:
-        return self._clock.now() - parse_time(info.modified_at) >= self._grace
+        return is_past_grace(info.modified_at, self._grace, self._clock.now())
 
     # --- Names inside of objects ---
 

@@ -14,8 +14,8 @@ import zstandard
 from noetl.errors import InvalidInput, NotFound
 from noetl.payloads.blocking import closing, in_thread, regroup, storage_errors
 from noetl.payloads.formats import batches_in, sniff
+from noetl.payloads.sweeping.naming import LONGEST_NAME, Named, names_in
 from noetl.ports.objects import ObjectStore
-from noetl.runtime.gc.naming import LONGEST_NAME, Named, names_in
 
 __all__ = ["Damaged", "names_inside"]
 

@@ -12,7 +12,7 @@ from noetl.errors import InvalidName
 from noetl.kernel.names import FrameCoordinates, Home, ResultCoordinates
 from noetl.payloads.routes import routed
 from noetl.payloads.store import payload_key
-from noetl.runtime.gc.naming import LONGEST_NAME, names_in, owner_of, read_key
+from noetl.payloads.sweeping.naming import LONGEST_NAME, names_in, owner_of, read_key
 
 LABELS = st.text(min_size=1, max_size=200)
 HOMES = st.builds(Home, env=st.sampled_from(["dev", "prod"]), region=st.just("eu"), cell=st.just("c/1"), root=st.none())

@@ -10,7 +10,7 @@ import pytest
 
 from noetl.errors import InvalidInput, InvalidName, NotFound, Unavailable
 from noetl.kernel.time import is_canonical_time
-from noetl.ports.objects import ObjectStore
+from noetl.ports.objects import FolderedStore, ObjectStore
 
 ESCAPES = [
     "",
@@ -267,6 +267,28 @@ class ObjectStoreContract:
         for key in ("ab/cd", "ab/ce/f", "abc", "b"):
             await store.put(key, b"x")
         assert await keys(store, prefix) == expected
+
+    async def test_a_store_is_looked_through_folder_by_folder(self, store: ObjectStore) -> None:
+        assert isinstance(store, FolderedStore)
+        for key in ("a/b/1", "a/b/2", "a/c", "a-b/x", "top", "tenant=ä b/date=1/x.bin"):
+            await store.put(key, b"12345")
+        top = await store.level()
+        assert [one for one in top.folders if not one.startswith("route=")] == ["a-b/", "a/", "tenant=ä b/"]
+        assert [info.key for info in top.objects] == ["top"]
+        inner = await store.level("a/")
+        assert (list(inner.folders), list(inner.objects)) == (["a/b/"], [await store.head("a/c")])
+        below = await store.level("a/b/")
+        assert (list(below.folders), [info.key for info in below.objects]) == ([], ["a/b/1", "a/b/2"])
+        assert list((await store.level("tenant=ä b/")).folders) == ["tenant=ä b/date=1/"]
+
+    async def test_a_folder_that_is_not_there_is_empty(self, store: ObjectStore) -> None:
+        assert isinstance(store, FolderedStore)
+        await store.put("a/b", b"1")
+        for folder in ("nothing/", "a/b/"):
+            found = await store.level(folder)
+            assert (list(found.folders), list(found.objects)) == ([], [])
+        with pytest.raises(InvalidName, match="is no folder"):
+            await store.level("a")
 
     async def test_a_long_listing_is_complete(self, store: ObjectStore) -> None:
         wanted = [f"{number:04d}/x" for number in range(600)]

@@ -10,7 +10,15 @@ import re
 
 from noetl.errors import InvalidInput, InvalidName
 
-__all__ = ["MAX_KEY_BYTES", "MAX_SEGMENT_BYTES", "RESERVED_SEGMENT", "check_key", "check_prefix", "check_range"]
+__all__ = [
+    "MAX_KEY_BYTES",
+    "MAX_SEGMENT_BYTES",
+    "RESERVED_SEGMENT",
+    "check_folder",
+    "check_key",
+    "check_prefix",
+    "check_range",
+]
 
 MAX_KEY_BYTES = 1024  # the limit of S3, the smallest of the stores
 MAX_SEGMENT_BYTES = 255  # the limit of a name on ext4, XFS, APFS and NTFS
@@ -36,6 +44,13 @@ def check_prefix(prefix: str) -> str:
     _check_text(prefix)
     _check_segments(prefix, prefix.split("/")[:-1])
     return prefix
+
+
+def check_folder(folder: str) -> str:
+    """The folder itself, '' or a prefix with '/' at its end, or InvalidName."""
+    if folder and not folder.endswith("/"):
+        raise _invalid(folder, "is no folder", "end it with '/'")
+    return check_prefix(folder)
 
 
 def check_range(start: int, length: int | None) -> None:

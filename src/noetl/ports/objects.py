@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["DescribingStore", "ObjectInfo", "ObjectStore", "Stored"]
+__all__ = ["DescribingStore", "FolderedStore", "Level", "ObjectInfo", "ObjectStore", "Stored"]
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,4 +75,21 @@ class DescribingStore(Protocol):
         The object is durable when this returns. The description may get lost, and a reader may find it damaged, if the
         machine loses its power; that it cannot be written is no error.
         """
+        ...
+
+
+class Level(NamedTuple):
+    """What is directly in a folder, in order."""
+
+    folders: Sequence[str]
+    """Each as the beginning of keys, with a '/' at its end."""
+    objects: Sequence[ObjectInfo]
+
+
+@runtime_checkable
+class FolderedStore(Protocol):
+    """A store that can be looked through folder by folder, so that several may share the work of listing it."""
+
+    async def level(self, folder: str = "") -> Level:
+        """What is in a folder, which is '' for the whole store or ends with '/'. One that is not there is empty."""
         ...

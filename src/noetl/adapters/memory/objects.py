@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from noetl.errors import InvalidInput, NotFound, Unavailable
 from noetl.kernel.time import format_time
-from noetl.payloads.keys import check_key, check_prefix, check_range
-from noetl.ports.objects import ObjectInfo
+from noetl.payloads.keys import check_folder, check_key, check_prefix, check_range
+from noetl.ports.objects import Level, ObjectInfo
 
 __all__ = ["MemoryObjectStore"]
 
@@ -63,6 +63,18 @@ class MemoryObjectStore:
             found = self._objects.get(key)
             if found:
                 yield found[1]
+
+    async def level(self, folder: str = "") -> Level:
+        check_folder(folder)
+        folders: set[str] = set()
+        objects = []
+        for key in sorted(key for key in self._objects if key.startswith(folder)):
+            name, slash, _ = key.removeprefix(folder).partition("/")
+            if slash:
+                folders.add(f"{folder}{name}/")
+            else:
+                objects.append(self._objects[key][1])
+        return Level(sorted(folders), objects)
 
     async def delete(self, key: str) -> bool:
         if self._objects.pop(check_key(key), None) is None:

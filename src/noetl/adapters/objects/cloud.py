@@ -13,8 +13,8 @@ from noetl.adapters.objects.uploads import PART_BYTES, upload
 from noetl.errors import Conflict, InvalidInput, InvalidName, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.payloads.blocking import closing
-from noetl.payloads.keys import MAX_KEY_BYTES, RESERVED_SEGMENT, check_key, check_prefix, check_range
-from noetl.ports.objects import ObjectInfo
+from noetl.payloads.keys import MAX_KEY_BYTES, RESERVED_SEGMENT, check_folder, check_key, check_prefix, check_range
+from noetl.ports.objects import Level, ObjectInfo
 
 if TYPE_CHECKING:
     from obstore import ListStream, ObjectMeta
@@ -130,6 +130,18 @@ class CloudObjectStore:
                 )
             previous = info.key
             yield info
+
+    async def level(self, folder: str = "") -> Level:
+        import obstore
+
+        inside = (self._root + check_folder(folder)).rstrip("/")
+        found = await ask(self._place, None, obstore.list_with_delimiter_async, self._client, inside or None)
+        folders = [f"{path.removeprefix(self._root)}/" for path in found["common_prefixes"]]
+        objects = [_describe(meta, meta["path"].removeprefix(self._root)) for meta in found["objects"]]
+        return Level(
+            sorted(one for one in folders if _is_nameable(one.rstrip("/"))),
+            sorted((info for info in objects if _is_nameable(info.key)), key=lambda info: info.key),
+        )
 
     async def delete(self, key: str) -> bool:
         import obstore

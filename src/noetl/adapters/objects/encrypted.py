@@ -16,7 +16,7 @@ import msgspec
 from noetl.errors import Conflict, IntegrityMismatch, InvalidInput, Unavailable
 from noetl.payloads.blocking import closing, in_thread, regroup
 from noetl.payloads.keys import check_key, check_range
-from noetl.ports.objects import ObjectInfo, ObjectStore
+from noetl.ports.objects import FolderedStore, Level, ObjectInfo, ObjectStore
 from noetl.tools.secrets.chunks import (
     CHUNK_BYTES,
     HEADER_BYTES,
@@ -103,6 +103,11 @@ class EncryptedObjectStore:
     async def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         async for info in self._inner.list(prefix):
             yield _plain(info)
+
+    async def level(self, folder: str = "") -> Level:
+        assert isinstance(self._inner, FolderedStore)
+        found = await self._inner.level(folder)
+        return Level(found.folders, [_plain(info) for info in found.objects])
 
     async def delete(self, key: str) -> bool:
         return await self._inner.delete(key)

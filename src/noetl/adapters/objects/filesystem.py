@@ -16,8 +16,8 @@ from noetl.adapters.objects.drafts import Draft, is_object, prune, sweep, sync_d
 from noetl.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.payloads.blocking import in_thread, regroup, storage_errors
-from noetl.payloads.keys import RESERVED_SEGMENT, check_key, check_prefix, check_range
-from noetl.ports.objects import ObjectInfo, Stored
+from noetl.payloads.keys import RESERVED_SEGMENT, check_folder, check_key, check_prefix, check_range
+from noetl.ports.objects import Level, ObjectInfo, Stored
 
 __all__ = ["FilesystemObjectStore"]
 
@@ -85,6 +85,9 @@ class FilesystemObjectStore:
         while batch := await in_thread(_take, found):
             for info in batch:
                 yield info
+
+    async def level(self, folder: str = "") -> Level:
+        return await in_thread(_level, self._root / check_folder(folder), folder)
 
     async def delete(self, key: str) -> bool:
         return await in_thread(self._remove, self._path(key))
@@ -221,6 +224,12 @@ def _walk(folder: Path, prefix: str, wanted: Callable[[str], bool] = bool) -> It
             yield from _walk(folder / plain, prefix + name)
         elif info := _describe(folder / name, prefix + name):
             yield info
+
+
+def _level(path: Path, folder: str) -> Level:
+    names = [name for name in _names(path) if folder or name != f"{RESERVED_SEGMENT}/"]
+    found = (_describe(path / name, folder + name) for name in names if not name.endswith("/"))
+    return Level([folder + name for name in names if name.endswith("/")], [info for info in found if info is not None])
 
 
 def _names(folder: Path) -> tuple[str, ...]:

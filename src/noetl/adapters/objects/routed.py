@@ -11,7 +11,7 @@ import msgspec
 from noetl.errors import InvalidInput
 from noetl.payloads.blocking import closing
 from noetl.payloads.routes import routed, split_route
-from noetl.ports.objects import ObjectInfo, ObjectStore
+from noetl.ports.objects import FolderedStore, Level, ObjectInfo, ObjectStore
 
 __all__ = ["RoutedObjectStore"]
 
@@ -57,6 +57,19 @@ class RoutedObjectStore:
         for kind in waiting:
             async for elsewhere in self._list_route(kind, prefix):
                 yield elsewhere
+
+    async def level(self, folder: str = "") -> Level:
+        kind, inner = split_route(folder)
+        store = self._own if kind is None else await self._store(kind)
+        assert isinstance(store, FolderedStore)
+        found = await store.level(inner)
+        if kind is None:
+            routes = () if folder else tuple(routed(kind, "") for kind in self._routes)
+            return Level(sorted({*found.folders, *routes}), found.objects)
+        return Level(
+            [routed(kind, one) for one in found.folders],
+            [msgspec.structs.replace(info, key=routed(kind, info.key)) for info in found.objects],
+        )
 
     async def delete(self, key: str) -> bool:
         store, inner = await self._at(key)

@@ -60,6 +60,14 @@ async def test_everything_is_listed_in_order(routes: Routes) -> None:
     assert await listed("z") == ["z/last"]
 
 
+async def test_a_route_is_a_folder(routes: Routes) -> None:
+    await routes.store.put("a/1", b"1")
+    await routes.store.put("route=s3/b/c/2", b"1")
+    assert list((await routes.store.level()).folders) == ["a/", "route=gcs/", "route=s3/"]
+    assert list((await routes.store.level("route=s3/")).folders) == ["route=s3/b/"]
+    assert [info.key for info in (await routes.store.level("route=s3/b/c/")).objects] == ["route=s3/b/c/2"]
+
+
 async def test_a_route_that_does_not_exist_is_said(routes: Routes) -> None:
     with pytest.raises(InvalidInput, match="kept in 'azure', and no route leads there") as error:
         await routes.store.get("route=azure/a")

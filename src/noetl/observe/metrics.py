@@ -43,6 +43,9 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_command_run_seconds": Instrument(
         "histogram", "Time from a worker having a command to its report being taken, by tool kind.", ("kind",), _LONG
     ),
+    "noetl_archives_written_total": Instrument("counter", "Bundles that were archived here."),
+    "noetl_archive_bytes_total": Instrument("counter", "What these bundles come to, in bytes."),
+    "noetl_archive_failures_total": Instrument("counter", "Executions that ended here and cannot be archived."),
     "noetl_leases_lapsed_total": Instrument(
         "counter", "Commands whose worker was not heard of, and that were delivered again."
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 
 from noetl.archive.buffer import FileDigest
 from noetl.archive.bundle.layout import (
@@ -56,6 +56,15 @@ class BundleWriter:
         await self._write(path, data)
         self.parts[path] = FileDigest(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
 
+    async def copy(self, path: str, sha256: str, size: int, content: Callable[[], AsyncIterable[bytes]]) -> None:
+        """Write an object of any length that proves itself: reading its content to the end checks its digest."""
+        if path in self.parts:
+            return
+        key = under(self._prefix, path)
+        if not await self._objects.put(key, content()) and await self._digest(key) != sha256:
+            await self._objects.put(key, content(), overwrite=True)
+        self.parts[path] = FileDigest(sha256=sha256, bytes=size)
+
     async def finish(self, manifest: Manifest, signer: Signer) -> str:
         """Sign the bundle and make it one; the digest of its manifest. Raises Conflict if another is finished first."""
         data = document(manifest)
@@ -79,6 +88,12 @@ class BundleWriter:
         key = under(self._prefix, path)
         if not await self._objects.put(key, data) and await self._objects.get(key) != data:
             await self._objects.put(key, data, overwrite=True)
+
+    async def _digest(self, key: str) -> str:
+        digest = hashlib.sha256()
+        async for chunk in self._objects.stream(key):
+            digest.update(chunk)
+        return digest.hexdigest()
 
     async def _sweep(self) -> None:
         """Take away segments that an unfinished bundle of another history has left beyond the last of this one."""

@@ -22,6 +22,8 @@ _KNOWN = frozenset(COLUMNS.split(", "))
 _TEXTS = ("payload", "payload_ref", "meta")
 _PAGE_ROWS = 4096
 _PAGE_BYTES = 16 << 20
+_PAGE_CHECKSUMS = 65_536
+_CHECKSUM_BYTES = 32
 _MOST_IN = 500  # SQLite takes some hundreds of parameters everywhere
 
 
@@ -53,6 +55,25 @@ class SqliteEventLog:
         """The checksum of the event at a position, by which a ledger is recognised; None if there is none."""
         found = self._all("SELECT envelope_checksum FROM event WHERE position = ?", (position,))
         return str(found[0][0]) if found else None
+
+    def checksums(self, after: int, to: int) -> Iterator[list[tuple[int, str]]]:
+        """Positions in (after, to] and the checksums of their events, those that have gone to an archive included."""
+        last = after
+        while page := self._all(
+            "SELECT position, envelope_checksum FROM event WHERE position > ? AND position <= ? "
+            "ORDER BY position LIMIT ?",
+            (last, to, _PAGE_CHECKSUMS),
+        ):
+            last = page[-1][0]
+            yield page
+        if self._all("SELECT 1 FROM sqlite_schema WHERE name = 'forgotten_run'", ()):
+            # The primary key; a run is short, so those that begin well before hold nothing of this range.
+            runs = self._all(
+                "SELECT first_position, checksums FROM forgotten_run WHERE first_position <= ? AND last_position > ?",
+                (to, after),
+            )
+            for first, checksums in runs:
+                yield [(place, checksum) for place, checksum in _each(first, checksums) if after < place <= to]
 
     def cuts(self, terms: Sequence[Term], after: int, to: int, every: int) -> list[int]:
         """The positions of every so-manieth event in (after, to] that the terms hold for."""
@@ -134,6 +155,12 @@ class SqliteEventLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _each(first: int, checksums: bytes) -> Iterator[tuple[int, str]]:
+    """The positions of a run of forgotten events, and what is left of each."""
+    for number in range(len(checksums) // _CHECKSUM_BYTES):
+        yield first + number, checksums[number * _CHECKSUM_BYTES : (number + 1) * _CHECKSUM_BYTES].hex()
 
 
 def _column(name: str) -> str:

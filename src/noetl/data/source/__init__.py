@@ -5,8 +5,8 @@
     register(spark)
     spark.read.format("noetl").load("events")
 
-`locators` says what can be read, `options` how, `log` who gives events: today the SQLite file of a home, opened read
-only by whichever process reads, later others by their URL. `events` are read by ranges of positions; `kept` are
+`locators` says what can be read, `options` how, `log` who gives events: the SQLite file of a home or a Postgres
+database, opened read only by whichever process reads. `events` are read by ranges of positions; `kept` are
 results, payloads, outputs of stages and datasets. `spark` has the classes that PySpark wants, and is the only module
 here that imports it, so it is imported by `register` alone.
 """

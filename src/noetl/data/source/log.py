@@ -18,12 +18,12 @@ from noetl.errors import InvalidInput
 
 __all__ = ["EventLog", "LogSpec", "Term", "open_log", "url_of_home"]
 
-_SQLITE = "sqlite"
+_SQLITE, _POSTGRES = "sqlite", ("postgresql", "postgres")
 _LEDGER = "ledger.db"
 
 
 class LogSpec(msgspec.Struct, frozen=True):
-    """How a log is opened."""
+    """How a log is opened. The URL of a database may have a password in it: it is for processes, not for people."""
 
     url: str
     busy_timeout: float = 10.0
@@ -38,6 +38,13 @@ class EventLog(Protocol):
 
     def checksum(self, position: int) -> str | None:
         """The checksum of the event at a position; None if there is none."""
+        ...
+
+    def checksums(self, after: int, to: int) -> Iterator[list[tuple[int, str]]]:
+        """The positions in (after, to] and the checksums of their events, in any order and in pages.
+
+        Of events that have gone to an archive the ledger has kept both, so they are among them.
+        """
         ...
 
     def cuts(self, terms: Sequence[Term], after: int, to: int, every: int) -> list[int]:
@@ -75,4 +82,8 @@ def open_log(spec: LogSpec) -> EventLog:
         from noetl.adapters.sqlite.eventlog import SqliteEventLog
 
         return SqliteEventLog(Path(unquote(parts.path)), busy_timeout=spec.busy_timeout)
+    if parts.scheme in _POSTGRES or (not parts.scheme and "=" in spec.url):
+        from noetl.adapters.postgres.eventlog import PostgresEventLog
+
+        return PostgresEventLog(spec.url, patience=spec.busy_timeout)
     raise InvalidInput(f"the events of a ledger at {parts.scheme}:// cannot be read here", hint="name a home instead")

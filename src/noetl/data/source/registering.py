@@ -22,13 +22,15 @@ def register(
     *,
     place: Place | None = None,
     push_filters: bool = True,
+    ledger: str | None = None,
 ) -> None:
     """Let `spark.read.format("noetl")` read an installation.
 
     `home` is the one that the CLI would use here, if none is given: `NOETL_HOME`, `.noetl/` beside the nearest
     `noetl.toml`, or `~/.noetl`. Filters of queries are pushed to the ledger, for which the session's setting
     `spark.sql.python.filterPushdown.enabled` is switched on; with `push_filters=False` it is left alone. Sessions
-    that are made from this one have to be told again. Raises InvalidInput without PySpark.
+    that are made from this one have to be told again. `ledger` is the address of a database that has the events
+    instead of the home; all code of the session can read with it. Raises InvalidInput without PySpark.
     """
     from noetl.data.source.spark import NoetlSource, PushingNoetlSource
 
@@ -37,4 +39,4 @@ def register(
     if push_filters:
         spark.conf.set(PUSHDOWN, "true")
     # A class of its own, which Spark carries whole: what it holds is where this process is, not where Spark's are.
-    spark.dataSource.register(type(base.__name__, (base,), {"place": at}))
+    spark.dataSource.register(type(base.__name__, (base,), {"place": at, "ledger": ledger}))

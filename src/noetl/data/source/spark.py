@@ -42,6 +42,8 @@ class NoetlSource(DataSource):
 
     place: Place | None = None
     """The installation of the process that has registered it; without one, that of Spark's own processes."""
+    ledger: str | None = None
+    """The URL of a ledger that is in no home."""
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +88,7 @@ class NoetlSource(DataSource):
         place = self._place()
         settings = place.settings(os.environ)
         tenant = self.asked.tenant or settings.tenant.id
-        spec = LogSpec(url_of_home(Path(place.home)), settings.ledger.busy_timeout)
+        spec = LogSpec(self.ledger or url_of_home(Path(place.home)), settings.ledger.busy_timeout)
         return spec, terms_of(self.asked.events, tenant)
 
     def _place(self) -> Place:

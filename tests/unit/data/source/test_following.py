@@ -103,5 +103,5 @@ def test_what_is_no_ledger_and_no_offset(spec: LogSpec, append: Append) -> None:
     append(1)
     with pytest.raises(Corruption, match="not an offset of a noetl stream"):
         stream(spec).latest(cast(Offset, {"offset": 3}), is_limited=False)
-    with pytest.raises(InvalidInput, match="at postgresql://"):
-        stream(LogSpec("postgresql://somewhere/db")).initial()
+    with pytest.raises(InvalidInput, match="at mysql://"):
+        stream(LogSpec("mysql://somewhere/db")).initial()

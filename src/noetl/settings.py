@@ -18,6 +18,7 @@ import msgspec
 from noetl.archives import ArchiveSettings
 from noetl.errors import InvalidSetting
 from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
+from noetl.lakes import LakeSettings
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "DatabaseUrl",
     "Effects",
     "Env",
+    "LakeSettings",
     "Ledger",
     "LedgerMode",
     "Nats",
@@ -309,6 +311,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     projector: Projector = Projector()
     observe: Observe = Observe()
     quotas: Quotas = Quotas()
+    lake: LakeSettings = LakeSettings()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -342,6 +345,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "projector": Projector,
     "observe": Observe,
     "quotas": Quotas,
+    "lake": LakeSettings,
 }
 
 

@@ -118,6 +118,8 @@ class TestLayers:
             "quotas.events_per_minute": "",
             "quotas.tokens": "",
             "quotas.tenants": "",
+            "lake.path": "",
+            "lake.grace": "1d",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

@@ -47,6 +47,7 @@ _COMMANDS = {
     "gc": ("gc", "Find stored objects that nothing refers to any more, and delete them."),
     "payloads": ("payloads", "Encrypt stored payloads, and change their key."),
     "repair": ("repair", "Bring back stored objects that are missing or damaged."),
+    "lake": ("lake", "Keep a copy of all events as Parquet, for questions about all of them."),
     "import": ("import_", "Bring a log from a file into the ledger."),
     "export": ("export", "Write an execution's log to a file."),
     "push": ("push", "Deliver an execution that ran here to a server."),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -112,4 +112,4 @@ def _changes(keyed: pa.Table) -> list[int]:
     for column in keyed.itercolumns():
         whole = column.combine_chunks()
         changed = pc.or_(changed, pc.not_equal(whole.slice(1), whole.slice(0, count - 1)))
-    return [int(place) for place in pc.add(pc.indices_nonzero(changed), 1).to_numpy()]
+    return [cast(int, place) + 1 for place in pc.indices_nonzero(changed).to_pylist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -62,7 +63,8 @@ def write_piece(lake: Path, part: Part, rows: pa.Table, commit: int) -> File:
         size, digest = _settle(draft)
         draft.rename(place)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise _explained(error, place) from error
     return File(
         path=path,

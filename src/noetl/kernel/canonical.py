@@ -26,9 +26,10 @@ __all__ = ["NotCanonical", "decode", "encode"]
 _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 _exact_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-# A float stands at the beginning, or after one of these; text that looks so only costs the slower way.
+# A float stands at the beginning, or after one of these; text that looks so only costs the slower way. A colon before
+# a value follows the quote of its key, which the colons of a time do not.
 _float_at_first = re.compile(rb"-?[0-9]+[.e]").match
-_float_within = re.compile(rb"[:,\[]-?[0-9]+[.e]").search
+_float_within = re.compile(rb'(?:":|[,\[])-?[0-9]+[.e]').search
 _digit_and_point = re.compile(rb"[0-9][.e]").search
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from benchmarks.append import append, append_step
 from benchmarks.append_postgres import copy_ledger
+from benchmarks.bulk_replay import bulk_replay
 from benchmarks.dispatch import dispatch, workers
 from benchmarks.execute import execute
 from benchmarks.folding import fold
@@ -53,6 +54,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "small_frames": (small_frames, "<= 4"),
     "empty_stage": (empty_stage, "ours < 0.5 s"),
     "stage_memory": (stage_memory, "<= 1.2"),
+    "bulk_replay": (bulk_replay, ">= 1.2"),
 }
 
 
@@ -89,6 +91,8 @@ def _print(found: Measurement, target: str) -> None:
     for engine, seen in found.detail.get("engines", {}).items():
         print(f"{'':<14} engine: {engine:<6} {seen['seconds']:.3f} s, {seen['cpu']:.2f} s of CPU", end="")
         print(f"; ratio {seen['ratio']:.3f}, of CPU {seen['cpu_ratio']:.3f}" if "ratio" in seen else "")
+    if spread := found.detail.get("cost_ratio"):
+        print(f"{'':<14} an event among two million costs {spread:.2f} times one among a hundred thousand (wanted ~1)")
     nested = found.detail.get("row_per_five_events")
     if nested:
         print(f"{'':<14} one row per five events: ratio {nested['ratio']:.3f} (wanted <= 0.1), "

@@ -8,7 +8,7 @@ from noetl.kernel.event import Draft, Ref
 from noetl.kernel.streams import execution_stream, stage_stream
 from noetl.kernel.tail import Stream
 
-__all__ = ["TENANT", "execution", "frame", "stage", "start", "step"]
+__all__ = ["TENANT", "end", "execution", "frame", "stage", "start", "step"]
 
 TENANT = "default"
 _WORKER = "noetl://tenant/default/org/default/region/local/zone/a/cluster/c1/node/n1/worker/w-1"
@@ -29,6 +29,14 @@ def start(execution_id: int) -> list[Draft]:
     return [
         _draft(execution_id, "playbook.initialized", payload={"path": "bench/chain", "workload": {"n": 1}}),
         _draft(execution_id, "workflow.initialized", node_name="s0"),
+    ]
+
+
+def end(execution_id: int) -> list[Draft]:
+    """How an execution ends."""
+    return [
+        _draft(execution_id, "workflow.completed", status="COMPLETED"),
+        _draft(execution_id, "playbook.completed", status="COMPLETED", payload={"result": {"ok": True}}),
     ]
 
 

@@ -13,6 +13,7 @@ from noetl.cli.options import common, find_root, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, readable, table
 
 if TYPE_CHECKING:
+    from noetl.data.bulk.replaying import Origin
     from noetl.replay.service import Cutoff, Replayed
 
 __all__ = ["command"]
@@ -28,33 +29,71 @@ _COLUMNS = {
 }
 
 
+_OF_ONE = ("at_event", "at_position", "at_time", "resolve_payloads", "degraded", "no_snapshots")
+_OF_ALL = ("as_of", "source", "out", "no_states")
+_SPELLED = {"source": "from"}
+
+
 @click.command(epilog="Example: noetl replay 318485246779594112 --at-time 2026-05-16T14:00:00Z")
-@click.argument("execution", metavar="ID")
+@click.argument("execution", metavar="ID", required=False)
 @click.option("--at-event", metavar="EVENT", help="As of this event, inclusive.")
 @click.option("--at-position", type=int, metavar="N", help="As of this position of the ledger, inclusive.")
 @click.option("--at-time", metavar="TIME", help="As of this moment (ISO 8601; UTC unless it says otherwise).")
 @click.option("--resolve-payloads", is_flag=True, help="Read every payload through and check its digest.")
 @click.option("--degraded", is_flag=True, help="With it: exit 0 also if payloads are missing, and only report them.")
 @click.option("--no-snapshots", is_flag=True, help="Fold from the first event on.")
+@click.option("--all", "all_", is_flag=True, help="Every execution, in Spark, into a directory.")
+@click.option("--as-of", metavar="MOMENT", help="With --all: as of a position of the ledger, or a time.")
+@click.option("--from", "source", type=click.Choice(["lake", "ledger"]), help="With --all: from where; the lake, "
+              "if there is one.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="With --all: the directory to make.")
+@click.option("--no-states", is_flag=True, help="With --all: only checksums, not the rows that they are of.")
 @common
 def command(
-    execution: str,
+    execution: str | None,
     at_event: str | None,
     at_position: int | None,
     at_time: str | None,
     resolve_payloads: bool,
     degraded: bool,
     no_snapshots: bool,
+    all_: bool,
+    as_of: str | None,
+    source: Origin | None,
+    out: Path | None,
+    no_states: bool,
     home: Path | None,
     tenant: str | None,
     as_json: bool,
 ) -> int | None:
-    """Rebuild the state of an execution from its log, as of a moment, with the checksums that prove it."""
+    """Rebuild the state of an execution from its log, as of a moment, with the checksums that prove it.
+
+    With --all, the states of every execution and every other root, as of one moment, in parallel.
+    """
+    _check_usage(execution, all_, out)
+    if execution is None:
+        from noetl.cli.bulk import replay_everything
+
+        assert out is not None
+        return run_async(replay_everything(out.absolute(), source, as_of, not no_states, home, tenant, as_json))
     if degraded and not resolve_payloads:
         raise click.UsageError("--degraded says what to do about payloads: give --resolve-payloads too")
     cutoff = cutoff_of(at_event, at_position, at_time)
     payloads = "degraded" if degraded else "resolved" if resolve_payloads else "left"
     return run_async(_replay(execution, cutoff, payloads, not no_snapshots, home, tenant, as_json))
+
+
+def _check_usage(execution: str | None, all_: bool, out: Path | None) -> None:
+    """Options of one are of no use to the other; those that would be overlooked are refused."""
+    if all_ == (execution is not None):
+        raise click.UsageError("name an execution, or ask for --all")
+    given = click.get_current_context().params
+    mine = _OF_ALL if execution is not None else _OF_ONE
+    for name in [name for name in mine if given.get(name)]:
+        whose = "--all" if execution is not None else "one execution"
+        raise click.UsageError(f"--{_SPELLED.get(name, name.replace('_', '-'))} is for {whose}")
+    if all_ and out is None:
+        raise click.UsageError("--all needs --out, a directory that it makes")
 
 
 async def _replay(

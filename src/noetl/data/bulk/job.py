@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bundles", "lake_work", "plan_lake", "plan_ledger", "rows"]
+__all__ = ["bundles", "lake_work", "plan_lake", "plan_ledger", "rows", "tasks_done"]
 
 _TASKS = "noetl.data.bulk.tasks"
 _PIECES_PER_CORE = 4
@@ -113,3 +113,11 @@ def _mapped(frame: DataFrame, function: str, work: Work) -> DataFrame:
 def _parts(frame: DataFrame) -> list[Part]:
     """Run a job whose tasks write files, and take what they say: a row for each task."""
     return [msgspec.json.decode(bytes(row[0]), type=Part) for row in frame.collect()]
+
+
+def tasks_done(session: SparkSession) -> tuple[int, int]:
+    """How many tasks of what runs now have ended, and how many there are."""
+    tracker = session.sparkContext.statusTracker()
+    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    stages = [stage for stage in found if stage is not None]
+    return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

@@ -9,14 +9,16 @@ from typing import Any, Literal, NamedTuple, NewType
 from noetl.errors import InvalidSetting
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
 
-__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "LedgerMode", "StagesKept"]
+__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "LedgerMode", "Price", "StagesKept", "parse_price"]
 
 Auth = Literal["none", "token"]
 Codec = Literal["json", "feather"]
 LedgerMode = Literal["direct", "wal"]
 StagesKept = Literal["auto", "server", "workers"]
 DatabaseUrl = NewType("DatabaseUrl", str)
+Price = NewType("Price", float)
 
+_MOST_MONEY = 1e9
 _DATABASE_HINT = "write it as postgresql://user:password@host:5432/database, or as host=... dbname=..."
 
 
@@ -38,6 +40,24 @@ def _parse_count(value: object) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise InvalidSetting(f"expected a whole number of at least 1, found {quoted(value)}")
     return number
+
+
+def parse_price(value: object) -> Price:
+    """An amount of money, from 0 on and with nine places at most. Raises InvalidSetting."""
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else -1.0
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < _MOST_MONEY or round(number, 9) != number:
+        raise InvalidSetting(
+            f"expected a price of at least 0, found {quoted(value)}",
+            hint="write it as 0.0012, with nine places at most",
+        )
+    return Price(number)
+
+
+def _show_price(value: float) -> str:
+    return f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def _parse_flag(value: object) -> bool:
@@ -118,6 +138,7 @@ KINDS: dict[object, Kind] = {
     DatabaseUrl | None: Kind(_parse_database, _show_database, private=True),
     int: Kind(_parse_count, str),
     Bytes: Kind(parse_size, format_size),
+    Price: Kind(parse_price, _show_price),
     Seconds: Kind(parse_duration, format_duration),
     bool: Kind(_parse_flag, lambda value: "true" if value else "false"),
     int | None: Kind(_parse_count, lambda value: "" if value is None else str(value)),

@@ -19,6 +19,7 @@ from noetl.archives import ArchiveSettings
 from noetl.errors import InvalidSetting
 from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
 from noetl.lakes import LakeSettings
+from noetl.prices import Prices
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "Observe",
     "Payloads",
     "Place",
+    "Prices",
     "Projector",
     "Quotas",
     "Seconds",
@@ -312,6 +314,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     observe: Observe = Observe()
     quotas: Quotas = Quotas()
     lake: LakeSettings = LakeSettings()
+    prices: Prices = Prices()
     sources: dict[str, str] = {}
 
     def source(self, name: str) -> str:
@@ -346,6 +349,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "observe": Observe,
     "quotas": Quotas,
     "lake": LakeSettings,
+    "prices": Prices,
 }
 
 

@@ -120,6 +120,12 @@ class TestLayers:
             "quotas.tenants": "",
             "lake.path": "",
             "lake.grace": "1d",
+            "prices.currency": "EUR",
+            "prices.second": "0",
+            "prices.pools": "",
+            "prices.execution": "0",
+            "prices.million_rows": "0",
+            "prices.stored_gib": "0",
         }
 
     def test_the_file_overrides_the_defaults_and_is_named_with_its_line(self, project: Path) -> None:

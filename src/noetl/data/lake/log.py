@@ -24,7 +24,7 @@ import msgspec
 from noetl.errors import Conflict, Corruption, InvalidInput, NotFound
 from noetl.kernel.time import format_time
 
-__all__ = ["CHECKPOINT_EVERY", "Commit", "File", "Lake", "Snapshot"]
+__all__ = ["CHECKPOINT_EVERY", "Commit", "File", "Lake", "Snapshot", "create_whole", "sync_directory"]
 
 CHECKPOINT_EVERY = 32
 _COMMIT, _CHECKPOINT = "noetl.lake.commit/1", "noetl.lake.checkpoint/1"
@@ -169,11 +169,11 @@ class Lake:
             checksum_at_end=checksum,
             committed_at=format_time(now),
         )
-        if not _create(self._name(commit.commit), _written(commit)):
+        if not create_whole(self._name(commit.commit), _written(commit)):
             raise Conflict(f"commit {commit.commit} of {self.path} was made by somebody else")
         known = self.snapshot()
         if known.commit // CHECKPOINT_EVERY > self._last_checkpoint() // CHECKPOINT_EVERY:
-            _create(self._name(known.commit, checkpoint=True), _written(known))
+            create_whole(self._name(known.commit, checkpoint=True), _written(known))
         return commit
 
     # --- Reading the log ----------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def _read(path: Path, kind: type[T]) -> T | None:
         ) from None
 
 
-def _create(path: Path, data: bytes) -> bool:
+def create_whole(path: Path, data: bytes) -> bool:
     """Make a file that is there whole or not at all; False if there is one already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.parent / f".{path.name}.{secrets.token_hex(4)}"

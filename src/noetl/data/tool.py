@@ -8,7 +8,7 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,9 +226,22 @@ class SparkTool:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether it may be that Java has gone: it was asked and has not answered, not even with an exception."""
-    is_silence = type(error).__module__.startswith("py4j.") and getattr(error, "java_exception", None) is None
-    return is_silence or is_loss(explain(error))
+    """Whether it may be that Java has gone: it was asked and has not answered, not even with an exception.
+
+    PySpark turns such a silence into an error of its own in some places: a schema then "cannot be parsed".
+    """
+    return any(_is_silence(one) for one in _behind(error)) or is_loss(explain(error))
+
+
+def _is_silence(error: BaseException) -> bool:
+    return type(error).__module__.startswith("py4j.") and getattr(error, "java_exception", None) is None
+
+
+def _behind(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised instead of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 async def _opened(name: str, said: Any, reading: Reading) -> Frame:

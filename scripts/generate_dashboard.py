@@ -117,6 +117,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
               (("max by (share) (noetl_projector_unsettled_events)", "{{share}}"),)),
         Panel("Time for a batch", "s", times("noetl_projector_batch_seconds")),
         Panel("Rows", "ops", ((rate("noetl_projector_rows_total", "outcome"), "{{outcome}}"),)),
+        Panel("Snapshots", "ops", ((rate("noetl_snapshots_total", "outcome"), "{{outcome}}"),)),
         Panel("What went wrong", "ops", (
             (rate("noetl_projector_projection_errors_total"), "cannot be projected"),
             (rate("noetl_fabric_undecodable_total"), "no events"),

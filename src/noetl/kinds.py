@@ -9,7 +9,9 @@ from typing import Any, Literal, NamedTuple, NewType
 from noetl.errors import InvalidSetting
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size, quoted
 
-__all__ = ["KINDS", "Auth", "Codec", "DatabaseUrl", "Kind", "LedgerMode", "Price", "StagesKept", "parse_price"]
+__all__ = [
+    "KINDS", "Amount", "Auth", "Codec", "DatabaseUrl", "Kind", "LedgerMode", "Price", "StagesKept", "parse_price",
+]  # fmt: skip
 
 Auth = Literal["none", "token"]
 Codec = Literal["json", "feather"]
@@ -17,6 +19,8 @@ LedgerMode = Literal["direct", "wal"]
 StagesKept = Literal["auto", "server", "workers"]
 DatabaseUrl = NewType("DatabaseUrl", str)
 Price = NewType("Price", float)
+Amount = NewType("Amount", int)
+"""A whole number that may be 0, for nothing."""
 
 _MOST_MONEY = 1e9
 _DATABASE_HINT = "write it as postgresql://user:password@host:5432/database, or as host=... dbname=..."
@@ -58,6 +62,15 @@ def parse_price(value: object) -> Price:
 
 def _show_price(value: float) -> str:
     return f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def _parse_amount(value: object) -> Amount:
+    if str(value) == "0" and not isinstance(value, float):
+        return Amount(0)
+    try:
+        return Amount(_parse_count(value))
+    except InvalidSetting:
+        raise InvalidSetting(f"expected a whole number of at least 0, found {quoted(value)}") from None
 
 
 def _parse_flag(value: object) -> bool:
@@ -137,6 +150,7 @@ KINDS: dict[object, Kind] = {
     str | None: Kind(_parse_text, lambda value: "" if value is None else value),
     DatabaseUrl | None: Kind(_parse_database, _show_database, private=True),
     int: Kind(_parse_count, str),
+    Amount: Kind(_parse_amount, str),
     Bytes: Kind(parse_size, format_size),
     Price: Kind(parse_price, _show_price),
     Seconds: Kind(parse_duration, format_duration),

@@ -17,7 +17,7 @@ import msgspec
 
 from noetl.archives import ArchiveSettings
 from noetl.errors import InvalidSetting
-from noetl.kinds import KINDS, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
+from noetl.kinds import KINDS, Amount, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
 from noetl.lakes import LakeSettings
 from noetl.prices import Prices
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
@@ -30,6 +30,7 @@ __all__ = [
     "FILE_NAME",
     "PRIVATE_VARIABLES",
     "SERVICE_TOKEN_VARIABLE",
+    "Amount",
     "Auth",
     "Bytes",
     "Codec",
@@ -106,8 +107,14 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshots(msgspec.Struct, frozen=True, kw_only=True):
     """How often state is saved, so that a replay need not start from the first event."""
 
-    every: int = 10_000
-    """Events of one stream between two snapshots."""
+    every: Amount = Amount(10_000)
+    """Events of one stream between two snapshots; 0 for none, here and below."""
+    on_completion: Amount = Amount(5_000)
+    """An execution with more events than that has one more when it has ended."""
+    sample: Amount = Amount(10)
+    """One of so many snapshots is compared with a replay from the first event on."""
+    keep: int = 3
+    """How many of one stream are kept, the newest."""
 
 
 class Payloads(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,7 +129,7 @@ def test_interleaved_logs_in_one_file(new_home: Home, tmp_path: Path) -> None:
 
 # --- Snapshots --------------------------------------------------------------------------------------------
 
-EVERY_TEN = {"NOETL_SNAPSHOTS__EVERY": "10"}
+EVERY_TEN = {"NOETL_SNAPSHOTS__EVERY": "10", "NOETL_SNAPSHOTS__KEEP": "10"}
 
 
 @pytest.fixture(scope="session")
@@ -152,8 +152,10 @@ def snapped(snapshots: Home, tmp_path: Path) -> Home:
 
 def test_a_snapshot_gives_the_same_state(snapshots: Home) -> None:
     short, full = snapshots.json("replay", ORDERS), snapshots.json("replay", ORDERS, "--no-snapshots")
-    assert short["snapshot"] == {"used": True, "position": 87, "events_folded": 0, "rejected": []}
-    assert full["snapshot"] == {"used": False, "position": None, "events_folded": 87, "rejected": []}
+    assert short["snapshot"] == {"used": True, "position": 87, "events_folded": 0, "rejected": [], "why_not": None}
+    assert full["snapshot"] == {
+        "used": False, "position": None, "events_folded": 87, "rejected": [], "why_not": "none was asked for"
+    }  # fmt: skip
     assert {**short, "snapshot": None} == {**full, "snapshot": None}
     assert short["checksum"] == pinned(ORDERS_LOG)["state"]
 

@@ -19,7 +19,7 @@ from noetl.runtime.projector import PROJECTOR, Projector
 from tests.simulation.actions import Tamper, Torn, Transfer
 from tests.simulation.stores import BROKEN, MemoryStore, SqliteStore, Store, copy_files
 from tests.simulation.tampering import TAMPERINGS, Tampering
-from tests.simulation.world import SNAPSHOT_EVERY, World, require
+from tests.simulation.world import World, require
 
 __all__ = ["tamper", "tear", "transfer"]
 
@@ -161,9 +161,8 @@ async def _import(world: World, fresh: Store, root: Stream, source: Path | list[
 
 async def _check_same(world: World, fresh: Store) -> None:
     replayer = world.replayer(fresh.projections, fresh.ledger)
-    projector = Projector(
-        fresh.ledger, fresh.projections, fresh.outbox, replayer, world.registry, snapshot_every=SNAPSHOT_EVERY
-    )
+    snapshots = world.snapshots(fresh.projections, fresh.ledger)
+    projector = Projector(fresh.ledger, fresh.projections, fresh.outbox, world.registry, snapshots=snapshots)
     await projector.catch_up()
     verifier = Verifier(fresh.ledger, fresh.projections, replayer, PROJECTOR)
     for root in world.roots:

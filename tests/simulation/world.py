@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from noetl.adapters.memory.clock import VirtualClock
+from noetl.adapters.memory.kv import MemoryKv
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Recorded
 from noetl.kernel.streams import root_of
@@ -17,17 +18,20 @@ from noetl.ports.ledger import Ledger
 from noetl.ports.projections import ProjectionRow, ProjectionStore
 from noetl.replay import Replayer, Verifier
 from noetl.runtime.projector import PROJECTOR, Projector
+from noetl.runtime.snapshots import Snapshots
+from noetl.settings import Amount
+from noetl.settings import Snapshots as Policy
 from tests.simulation.actions import AppendFault, Open
 from tests.simulation.faults import FaultyLedger, FaultyProjections, WatchedOutbox
 from tests.simulation.model import Model, OutboxModel, fact_of
 from tests.simulation.stores import MemoryStore, SqliteStore, Store
 from tests.simulation.writers import Append, Writer
 
-__all__ = ["RIVALS", "SNAPSHOT_EVERY", "Adapter", "Violation", "World", "require"]
+__all__ = ["RIVALS", "Adapter", "Violation", "World", "require"]
 
 Adapter = str
 RIVALS = 2
-SNAPSHOT_EVERY = 24
+_POLICY = Policy(every=Amount(24), on_completion=Amount(0), sample=Amount(0), keep=1000)
 _START = parse_time("2026-03-02T08:00:00Z")
 _PAGE = 64
 
@@ -114,10 +118,13 @@ class World:
             ledger,
             projections,
             WatchedOutbox(self.store.outbox, self._settle),
-            self.replayer(projections, ledger),
             self.registry,
-            snapshot_every=SNAPSHOT_EVERY,
+            snapshots=self.snapshots(projections, ledger),
         )
+
+    def snapshots(self, projections: ProjectionStore, ledger: Ledger) -> Snapshots:
+        """The shipped policy of snapshots; all are kept, and what is wrong with one is for a replay to find."""
+        return Snapshots(self.replayer(projections, ledger), projections, MemoryKv(self.clock), self.clock, _POLICY)
 
     async def crash(self) -> None:
         """Kill everything and start again."""

@@ -49,6 +49,9 @@ class TestLayers:
             "ledger.connections": "10",
             "ledger.busy_timeout": "10s",
             "snapshots.every": "10000",
+            "snapshots.on_completion": "5000",
+            "snapshots.sample": "10",
+            "snapshots.keep": "3",
             "payloads.url": "",
             "payloads.options": "",
             "payloads.routes": "",
@@ -266,8 +269,20 @@ class TestMessages:
         ("text", "shown"), [('"many"', "'many'"), ("0", "0"), ("1.5", "1.5"), ("true", "true"), ('"1__0"', "'1__0'")]
     )
     def test_a_count_that_is_not_one(self, project: Path, text: str, shown: str) -> None:
+        file = write(project, f"[snapshots]\nkeep = {text}\n")
+        assert refusal(project) == (f"{file}:2: snapshots.keep: expected a whole number of at least 1, found {shown}")
+
+    @pytest.mark.parametrize(
+        ("text", "shown"), [('"none"', "'none'"), ("-1", "-1"), ("0.0", "0.0"), ("false", "false"), ('"00"', "'00'")]
+    )
+    def test_an_amount_that_is_not_one(self, project: Path, text: str, shown: str) -> None:
         file = write(project, f"[snapshots]\nevery = {text}\n")
-        assert refusal(project) == (f"{file}:2: snapshots.every: expected a whole number of at least 1, found {shown}")
+        assert refusal(project) == (f"{file}:2: snapshots.every: expected a whole number of at least 0, found {shown}")
+
+    @pytest.mark.parametrize("text", ["0", '"0"'])
+    def test_an_amount_may_be_nothing(self, project: Path, text: str) -> None:
+        write(project, f"[snapshots]\nevery = {text}\n")
+        assert load(environ={}, cwd=project).snapshots.every == 0
 
     def test_a_duration_that_is_not_one(self, project: Path) -> None:
         assert refusal(project, NOETL_LEDGER__BUSY_TIMEOUT="10 parsecs") == (

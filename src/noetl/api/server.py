@@ -359,4 +359,5 @@ def _state(document: Mapping[str, Any], execution_id: int) -> State:
         },
         checksums=document["projection_checksums"],
         checksum=document["checksum"],
+        snapshot=document["snapshot"],
     )

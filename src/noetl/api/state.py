@@ -33,6 +33,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     surfaces: Mapping[str, Sequence[Mapping[str, Any]]]
     checksums: Mapping[str, str]
     checksum: str
+    snapshot: Mapping[str, Any]
+    """Whether a snapshot was used, at which position, how many events were folded after it, and why none was."""
 
     def __repr__(self) -> str:
         return f"State({self.execution_id}, {self.status}, {self.event_count} events, {self.checksum[:12]})"
@@ -88,6 +90,8 @@ def cutoff_of(at: int | str | datetime | None) -> Cutoff:
 
 def state_of(replayed: Replayed, execution_id: int) -> State:
     """A replay as users see it."""
+    from noetl.replay.document import snapshot_of
+
     state = replayed.state
     root = state.root
     return State(
@@ -99,6 +103,7 @@ def state_of(replayed: Replayed, execution_id: int) -> State:
         surfaces={name: [row.as_dict() for _, row in state.rows(name)] for name in state.surfaces},
         checksums=replayed.bundle(),
         checksum=replayed.checksum(),
+        snapshot=snapshot_of(replayed),
     )
 
 

@@ -105,6 +105,9 @@ INSTRUMENTS: dict[str, Instrument] = {
     "noetl_projector_rows_total": Instrument(
         "counter", "Rows that a projector has saved, and those that were there in a later version.", ("outcome",)
     ),
+    "noetl_snapshots_total": Instrument(
+        "counter", "Snapshots: taken, verified by a replay, found to differ from one (mismatch), failed.", ("outcome",)
+    ),
     "noetl_projector_lag_events": Instrument("gauge", "Events that wait for a projector when asked.", ("share",)),
     "noetl_projector_unsettled_events": Instrument(
         "gauge", "Events that a projector was given and has not settled when asked.", ("share",)

@@ -9,7 +9,7 @@ import msgspec
 from noetl.kernel.plain import with_text_ids
 from noetl.replay.service import Replayed
 
-__all__ = ["document_of"]
+__all__ = ["document_of", "snapshot_of"]
 
 
 def document_of(replayed: Replayed) -> dict[str, Any]:
@@ -24,12 +24,7 @@ def document_of(replayed: Replayed) -> dict[str, Any]:
         "position": replayed.position,
         "projection_checksums": replayed.bundle(),
         "upcaster_registry_digest": replayed.registry_digest,
-        "snapshot": {
-            "used": replayed.snapshot is not None,
-            "position": replayed.snapshot.position if replayed.snapshot else None,
-            "events_folded": replayed.events_folded,
-            "rejected": msgspec.to_builtins(replayed.rejected),
-        },
+        "snapshot": snapshot_of(replayed),
         "checksum": replayed.checksum(),
     }
     for name, absent in (("status", None), ("event_count", 0), ("last_event_id", None)):
@@ -39,3 +34,14 @@ def document_of(replayed: Replayed) -> dict[str, Any]:
     if replayed.payloads is not None:
         document["payloads"] = msgspec.to_builtins(replayed.payloads)
     return with_text_ids(document)  # type: ignore[no-any-return]  # a mapping stays a mapping
+
+
+def snapshot_of(replayed: Replayed) -> dict[str, Any]:
+    """Whether a snapshot was used, which were not, and why."""
+    return {
+        "used": replayed.snapshot is not None,
+        "position": replayed.snapshot.position if replayed.snapshot else None,
+        "events_folded": replayed.events_folded,
+        "rejected": msgspec.to_builtins(replayed.rejected),
+        "why_not": replayed.no_snapshot,
+    }

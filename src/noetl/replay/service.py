@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -12,6 +13,7 @@ from noetl.kernel.event import Envelope, PayloadRef
 from noetl.kernel.fold import FOLD_VERSION, State, apply, new_state, state_checksum
 from noetl.kernel.time import format_time
 from noetl.kernel.upcast import UpcasterRegistry
+from noetl.payloads.blocking import in_thread
 from noetl.payloads.resolver import Resolver
 from noetl.payloads.store import PayloadStore
 from noetl.payloads.summary import PayloadSummary, summarise, summary_checksum
@@ -24,6 +26,10 @@ __all__ = ["Cutoff", "PayloadReport", "Rejected", "Replayed", "Replayer"]
 
 _PAGE = 2000
 _END = (1 << 63) - 1
+_MANY = 2000
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Cutoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +71,8 @@ class Replayed(msgspec.Struct, kw_only=True):
     rejected: Sequence[Rejected]
     registry_digest: str
     payloads: PayloadReport | None = None
+    no_snapshot: str | None = None
+    """Why all was folded from the first event on; None if a snapshot was used."""
 
     def bundle(self) -> dict[str, str]:
         """The checksum of every surface."""
@@ -118,6 +126,8 @@ class Replayer:
             raise _unknown(root)
         bounds = await self._range(root, cutoff)
         replayed = await self._seed(root, bounds, snapshots and resolve_payloads is None)
+        if replayed.snapshot is None:
+            replayed.no_snapshot = await self._why_none(root, replayed, snapshots, resolve_payloads is not None)
         refs: list[PayloadRef] = []
         async for position, event in self._tail(root, replayed.position, bounds):
             apply(replayed.state, self._registry.upcast(event))
@@ -147,9 +157,15 @@ class Replayer:
                 yield event.event_id, known[name]
 
     async def snapshot(self, root: Stream) -> Snapshot:
-        """Put down the current state of a root and keep it."""
+        """Put down the current state of a root and keep it; those that cannot be used make room for it."""
         replayed = await self.replay(root)
-        taken = take_snapshot(
+        if replayed.snapshot is not None and replayed.events_folded == 0:
+            return replayed.snapshot
+        if any(one.position == replayed.position for one in replayed.rejected):
+            await self._projections.drop_snapshots(root, keep=0)
+        taken = await _aside(
+            replayed.state.root.event_count,
+            take_snapshot,
             root,
             replayed.state,
             position=replayed.position,
@@ -161,6 +177,36 @@ class Replayer:
             taken = msgspec.structs.replace(taken, mac=mac_of(self._ledger.mac_key, taken.digest()))
         await self._projections.save_snapshot(taken)
         return taken
+
+    async def refute(self, snapshot: Snapshot) -> str | None:
+        """Why a snapshot, as it is stored, is not what the log gives up to there; None if it is."""
+        root, bounds = snapshot.root, _Range(snapshot.position, None)
+        stored = await self._projections.snapshots(root, at_or_before=snapshot.position, limit=1)
+        if not stored or stored[0].position != snapshot.position:
+            return "it is not there any more"
+        reason = _unusable(stored[0], bounds, self._registry.digest(), self._ledger.mac_key)
+        if reason is None:
+            try:
+                await _aside(snapshot.event_count, read_snapshot, stored[0], new_state(root.stream_id).category)
+            except Corruption as error:
+                reason = error.message
+        if reason is None:
+            replayed = await self.replay(root, Cutoff(position=snapshot.position), snapshots=False)
+            told = (stored[0].checksum, stored[0].event_count, stored[0].last_event_id, stored[0].last_ingest_time)
+            row = replayed.state.root
+            if told != (replayed.checksum(), row.event_count, row.last_event_id, replayed.last_ingest_time):
+                reason = "a replay from the first event on gives another state"
+        return reason
+
+    async def _why_none(self, root: Stream, replayed: Replayed, wanted: bool, resolving: bool) -> str:
+        if not wanted:
+            return "none was asked for"
+        if resolving:
+            return "payloads are resolved from the first event on"
+        if replayed.rejected:
+            return "none of those there are can be used"
+        kept = await self._projections.snapshots(root, at_or_before=_END, limit=1)
+        return "those there are were taken later" if kept else "there is none yet"
 
     async def _range(self, root: Stream, cutoff: Cutoff) -> _Range:
         if cutoff.event_id is not None:
@@ -223,6 +269,11 @@ class Replayer:
             summaries=summaries[:limit],
             checksum=summary_checksum(summaries),
         )
+
+
+async def _aside(events: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Work on a whole state: beside the event loop, unless the state is so small that it takes no time."""
+    return await in_thread(work, *args, **kwargs) if events > _MANY else work(*args, **kwargs)
 
 
 def _start(

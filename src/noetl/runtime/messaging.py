@@ -135,7 +135,6 @@ async def open_projector(
                 share,
                 batch=batch,
                 settle_within=given.settle,
-                replayer=embedded.replayer,
-                snapshot_every=settings.snapshots.every,
+                snapshots=embedded.snapshots,
             ),
         )

@@ -13,9 +13,9 @@ from noetl.kernel.upcast import UpcasterRegistry
 from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
-from noetl.replay.service import Replayer
 from noetl.replay.shares import progress_of, projected_to
 from noetl.runtime.rows import Folded, Group, Overtaken, fold_groups, fold_into_rows, reached_by
+from noetl.runtime.snapshots import Snapshots
 
 __all__ = ["PROJECTOR", "CaughtUp", "Projector"]
 
@@ -42,31 +42,33 @@ class Projector:
         ledger: Ledger,
         projections: ProjectionStore,
         outbox: Outbox,
-        replayer: Replayer,
         registry: UpcasterRegistry,
         *,
-        snapshot_every: int,
+        snapshots: Snapshots | None = None,
         settles: bool = True,
     ) -> None:
-        """With `settles` the outbox forgets what was projected: there is nobody else who is to be told."""
+        """With `settles` the outbox forgets what was projected: there is nobody else who is to be told.
+
+        Without `snapshots` there are none.
+        """
         self._ledger = ledger
         self._projections = projections
         self._outbox = outbox
-        self._replayer = replayer
         self._registry = registry
-        self._every = snapshot_every
+        self._snapshots = snapshots
         self._settles = settles
 
     async def catch_up(self, *, snapshots: bool = True) -> CaughtUp:
         """Project everything there is. Costs what is new, not what is there.
 
-        A snapshot needs the whole state of an execution in memory: who cannot have that leaves it to others.
+        Then snapshots that are due are taken, where no task does that. A snapshot needs the whole state of an
+        execution in memory: who cannot have that leaves it to others.
         """
         position = await projected_to(self._projections, PROJECTOR)
         events = 0
-        due: set[Stream] = set()
         while page := await self._ledger.read_all(after_position=position, limit=_PAGE):
             rows: list[ProjectionRow] = []
+            due: dict[Stream, int] = {}
             groups = {root: Group(items, position) for root, items in _by_root(page).items()}
             for root, folded in (await fold_groups(self._projections, self._registry, groups)).items():
                 if isinstance(folded, Overtaken):
@@ -78,12 +80,14 @@ class Projector:
             if self._settles:
                 await self._outbox.settle(position)
             events += len(page)
-        for root in due if snapshots else ():
-            await self._replayer.snapshot(root)
+            if self._snapshots is not None:
+                await self._snapshots.note(due)
+        if snapshots and self._snapshots is not None:
+            await self._snapshots.take_due()
         return CaughtUp(events=events, position=position)
 
     async def _project(
-        self, root: Stream, group: Sequence[Recorded], after: int, due: set[Stream]
+        self, root: Stream, group: Sequence[Recorded], after: int, due: dict[Stream, int]
     ) -> list[ProjectionRow]:
         """The rows that a root's events change; those that another projector has folded already are left out."""
         for _ in range(_TRIES):
@@ -98,12 +102,12 @@ class Projector:
             return self._noted(root, folded, due)
         raise Unavailable(f"another projector is always faster with the rows of {root.stream_id}", hint="try again")
 
-    def _noted(self, root: Stream, folded: Folded | Exception, due: set[Stream]) -> list[ProjectionRow]:
-        """The rows of what was folded, or what is wrong with it; a root that has come far is due for a snapshot."""
+    def _noted(self, root: Stream, folded: Folded | Exception, due: dict[Stream, int]) -> list[ProjectionRow]:
+        """The rows of what was folded, or what is wrong with it; the root may be due for a snapshot."""
         if isinstance(folded, Exception):
             raise folded
-        if folded.before // self._every != folded.after // self._every:
-            due.add(root)
+        if self._snapshots is not None and self._snapshots.is_due(folded.before, folded.after, ended=folded.ended):
+            due[root] = folded.after
         return folded.rows
 
     async def _follow(self, after: int, row: ProjectionRow) -> int:

@@ -42,9 +42,7 @@ async def rebuild_rows(home: Home, settings: Settings, *, check: bool = False) -
             embedded.ledger,
             PostgresProjectionStore(shadow.database, embedded.clock),
             embedded.outbox,
-            embedded.replayer,
             embedded.registry,
-            snapshot_every=settings.snapshots.every,
             settles=False,
         )
 

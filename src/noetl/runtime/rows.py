@@ -8,7 +8,7 @@ import msgspec
 
 from noetl.errors import Corruption, InvalidEvent
 from noetl.kernel.event import Envelope, Recorded
-from noetl.kernel.fold import ROOT_ID, apply, keys_of, new_state
+from noetl.kernel.fold import ROOT_ID, State, apply, keys_of, new_state
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.ports.ledger import Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
@@ -17,11 +17,12 @@ __all__ = ["Folded", "Group", "Overtaken", "fold_groups", "fold_into_rows", "rea
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that some events of a root have changed, and how many events it had before and after."""
+    """The rows that some events of a root have changed, how many events it had before and after, whether it ended."""
 
     rows: list[ProjectionRow]
     before: int
     after: int
+    ended: bool = False
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ def _folded(root: Stream, events: Sequence[Envelope], rows: Iterable[ProjectionR
         if row.version > group.after:
             raise Overtaken(row)
         state.load(row.surface, row.row, f"projection of {root.stream_id}")
-    before = state.root.event_count
+    before, was_over = state.root.event_count, _is_over(state)
     for event in events:
         apply(state, event)
     version = group.items[-1].position
@@ -93,7 +94,13 @@ def _folded(root: Stream, events: Sequence[Envelope], rows: Iterable[ProjectionR
         ProjectionRow(root=root, surface=surface, row_id=row_id, version=version, row=row.encoded())
         for surface, row_id, row in state.take_changed()
     ]
-    return Folded(rows=changed, before=before, after=state.root.event_count)
+    after, is_over = state.root.event_count, _is_over(state)
+    return Folded(rows=changed, before=before, after=after, ended=is_over and not was_over)
+
+
+def _is_over(state: State) -> bool:
+    """Only executions come to an end."""
+    return state.category == "execution" and state.root.ended_at is not None
 
 
 def _touched(root: Stream, events: Sequence[Envelope]) -> dict[str, set[str]]:

@@ -30,10 +30,10 @@ from noetl.ports.clock import Clock
 from noetl.ports.fabric import Consumer, Delivery, shard_of_root
 from noetl.ports.ledger import Ledger, Stream
 from noetl.ports.projections import ProjectionRow, ProjectionStore
-from noetl.replay.service import Replayer
 from noetl.replay.shares import Share, parse_share, projected_to
 from noetl.runtime.projector import PROJECTOR
 from noetl.runtime.rows import Folded, Group, Overtaken, fold_groups, fold_into_rows, reached_by
+from noetl.runtime.snapshots import Snapshots
 
 __all__ = ["Counts", "ShardProjector", "Share", "parse_share"]
 
@@ -93,10 +93,9 @@ class ShardProjector:
         *,
         batch: int = 500,
         settle_within: float = 30.0,
-        replayer: Replayer | None = None,
-        snapshot_every: int = 10_000,
+        snapshots: Snapshots | None = None,
     ) -> None:
-        """With a `replayer` a snapshot is taken of every root that has come so many events further."""
+        """Without `snapshots` there are none."""
         self._ledger = ledger
         self._projections = projections
         self._consumer = consumer
@@ -106,9 +105,8 @@ class ShardProjector:
         self._shards = frozenset(share.shards)
         self._batch = batch
         self._settle = settle_within
-        self._replayer = replayer
-        self._every = snapshot_every
-        self._due: set[Stream] = set()
+        self._snapshots = snapshots
+        self._due: dict[Stream, int] = {}
         self._is_known = False
         self.counts = Counts()
 
@@ -168,8 +166,12 @@ class ShardProjector:
         """Project until told to stop; while something is away it is asked ever more rarely.
 
         It walks along the ledger first, then whenever the fabric has nothing more to tell, and at least every
-        `walk_every` seconds.
+        `walk_every` seconds. Snapshots are taken aside.
         """
+        async with self._snapshots.served() if self._snapshots is not None else contextlib.nullcontext():
+            await self._run(stop, wait, most_wait, walk_every)
+
+    async def _run(self, stop: asyncio.Event, wait: float, most_wait: float, walk_every: float) -> None:
         pause, walk_at, walked = 0.0, 0.0, -1
         while not stop.is_set():
             try:
@@ -186,6 +188,10 @@ class ShardProjector:
                 pause = min(max(1.0, pause * 2), most_wait)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), pause)
+
+    async def take_snapshots(self) -> int:
+        """Take those that are due, for who does not `run`; how many were taken."""
+        return 0 if self._snapshots is None else await self._snapshots.take_due()
 
     async def summary(self) -> Json:
         """How it is, for `/summary`; of what does not answer it says that."""
@@ -258,8 +264,9 @@ class ShardProjector:
         self.counts.stale_rows += saved.stale
         metrics.count("noetl_projector_rows_total", "written", amount=saved.written)
         metrics.count("noetl_projector_rows_total", "stale", amount=saved.stale)
-        while self._due and self._replayer is not None:
-            await self._replayer.snapshot(self._due.pop())
+        if self._snapshots is not None and self._due:
+            due, self._due = self._due, {}
+            await self._snapshots.note(due)
 
     async def _fold_all(self, wanted: Mapping[Stream, int]) -> dict[Stream, _Found]:
         """What becomes of each root, many at a time: what they need is asked for together. Raises Unavailable."""
@@ -292,8 +299,8 @@ class ShardProjector:
         if isinstance(folded, InvalidEvent | Corruption):
             metrics.count("noetl_projector_projection_errors_total")
             return folded
-        if folded.before // self._every != folded.after // self._every and self._replayer is not None:
-            self._due.add(root)
+        if self._snapshots is not None and self._snapshots.is_due(folded.before, folded.after, ended=folded.ended):
+            self._due[root] = folded.after
         return folded.rows
 
     async def _fold_far(self, root: Stream, upto: int) -> _Found:

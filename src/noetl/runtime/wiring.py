@@ -34,6 +34,7 @@ from noetl.runtime.keeping import Keeper
 from noetl.runtime.projector import PROJECTOR, Projector
 from noetl.runtime.records import open_records
 from noetl.runtime.resolver import resolver_of
+from noetl.runtime.snapshots import Snapshots
 from noetl.runtime.stores import is_on_this_disk, open_objects, read_pairs
 from noetl.settings import Settings
 
@@ -64,6 +65,8 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     replayer: Replayer
     verifier: Verifier
     projector: Projector
+    snapshots: Snapshots | None = None
+    """Who takes snapshots; None for an installation that has none."""
 
     @property
     def results(self) -> ResultStore:
@@ -108,6 +111,7 @@ async def open_embedded(
         payloads = PayloadStore(objects, settings.tenant.id, settings.tenant.project, guard=guard)
         caches = await open_caches(home, settings, clock, opened)
         replayer = Replayer(ledger, projections, registry, clock, payloads, resolver_of(settings))
+        snapshots = Snapshots(replayer, projections, records.kv, clock, settings.snapshots)
         yield Embedded(
             settings=settings,
             home=home,
@@ -129,14 +133,9 @@ async def open_embedded(
             replayer=replayer,
             verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
             projector=Projector(
-                ledger,
-                projections,
-                outbox,
-                replayer,
-                registry,
-                snapshot_every=settings.snapshots.every,
-                settles=settings.nats.url is None,
+                ledger, projections, outbox, registry, snapshots=snapshots, settles=settings.nats.url is None
             ),
+            snapshots=snapshots,
         )
 
 

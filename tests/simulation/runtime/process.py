@@ -30,9 +30,11 @@ from noetl.runtime.control import Claim
 from noetl.runtime.driver import Origin
 from noetl.runtime.embedded.runner import Runner
 from noetl.runtime.projector import PROJECTOR, Projector
+from noetl.runtime.snapshots import Snapshots
 from noetl.runtime.tooling import tooling_of
 from noetl.runtime.wiring import Embedded
-from noetl.settings import Bytes, Effects, Payloads, Settings
+from noetl.settings import Amount, Bytes, Effects, Payloads, Settings
+from noetl.settings import Snapshots as Policy
 from noetl.tools.base import Call, Outcome, failed, ok
 from noetl.tools.python.tool import PythonTool
 from noetl.tools.registry import Registry
@@ -44,7 +46,7 @@ __all__ = ["ORIGIN", "Process"]
 
 T = TypeVar("T")
 ORIGIN = Origin(tenant_id=TENANT)
-_SNAPSHOT_EVERY = 40
+_POLICY = Policy(every=Amount(40), on_completion=Amount(60), sample=Amount(2), keep=3)
 _READS: dict[str, Place] = dict.fromkeys(("read", "read_all", "by_key", "head"), "read")
 _LEDGER: dict[str, Place] = {**_READS, "append": "append"}
 _LEASES: dict[str, Place] = dict.fromkeys(("take", "renew", "release", "holder", "expire"), "lease")
@@ -123,12 +125,14 @@ class Process:
         caches = Caches(Payloads(shared_memory=Bytes(0), disk_cache=Bytes(0)), world.clock)
         registry, outbox = default_registry(), world.store.outbox
         replayer = Replayer(ledger, projections, registry, world.clock, payloads)
+        kv = MemoryKv(world.clock)
+        snapshots = Snapshots(replayer, projections, kv, world.clock, _POLICY)
         return Embedded(
             settings=Settings(effects=Effects(barrier=world.schedule.barrier)),
             clock=_OwnClock(gate),
             ledger=ledger,
             outbox=outbox,
-            kv=MemoryKv(world.clock),
+            kv=kv,
             leases=world.leases,
             catalog=world.catalog,
             credentials=MemoryCredentials(world.clock),
@@ -142,7 +146,8 @@ class Process:
             registry=registry,
             replayer=replayer,
             verifier=Verifier(ledger, projections, replayer, PROJECTOR, outbox),
-            projector=Projector(ledger, projections, outbox, replayer, registry, snapshot_every=_SNAPSHOT_EVERY),
+            projector=Projector(ledger, projections, outbox, registry, snapshots=snapshots),
+            snapshots=snapshots,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl.adapters.memory.clock import VirtualClock
+from noetl.adapters.memory.kv import MemoryKv
 from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.adapters.memory.outbox import MemoryOutbox
@@ -17,6 +18,9 @@ from noetl.payloads.store import PayloadStore
 from noetl.replay.service import Replayer
 from noetl.replay.verify import Verifier
 from noetl.runtime.projector import PROJECTOR, Projector
+from noetl.runtime.snapshots import Snapshots
+from noetl.settings import Amount
+from noetl.settings import Snapshots as Policy
 from tests.scribe import START
 from tests.unit.kernel.drafts import STREAM, draft
 
@@ -36,9 +40,10 @@ class Shop:
         self.payloads = PayloadStore(self.objects, "default", "sales")
         self.replayer = Replayer(self.ledger, self.projections, self.registry, self.clock, self.payloads)
         self.verifier = Verifier(self.ledger, self.projections, self.replayer, PROJECTOR)
-        self.projector = Projector(
-            self.ledger, self.projections, self.outbox, self.replayer, self.registry, snapshot_every=snapshot_every
-        )
+        self.kv = MemoryKv(self.clock)
+        policy = Policy(every=Amount(snapshot_every), on_completion=Amount(0), sample=Amount(0), keep=100)
+        self.snapshots = Snapshots(self.replayer, self.projections, self.kv, self.clock, policy)
+        self.projector = Projector(self.ledger, self.projections, self.outbox, self.registry, snapshots=self.snapshots)
 
     async def write(self, *drafts: Draft, stream: Stream = STREAM) -> list[Envelope]:
         """One append, a second after the last."""

@@ -99,9 +99,8 @@ class _CrashingProjections:
 
 def projector(shop: Shop, *, projections: Any = None, outbox: Any = None) -> Projector:
     return Projector(
-        shop.ledger, projections or shop.projections, outbox or shop.outbox, shop.replayer, shop.registry,
-        snapshot_every=1000,
-    )  # fmt: skip
+        shop.ledger, projections or shop.projections, outbox or shop.outbox, shop.registry, snapshots=shop.snapshots
+    )
 
 
 async def test_a_crash_between_save_and_settle_repeats_nothing_wrong(shop: Shop) -> None:

@@ -271,15 +271,16 @@ async def test_it_and_the_embedded_projector_share_the_rows(seed: int, shop: Sho
     await prove(shop, PROJECTOR)
 
 
-async def test_snapshots_are_taken_when_they_are_due(shop: Shop, fabric: MemoryFabric) -> None:
+async def test_snapshots_are_taken_when_they_are_due(fabric: MemoryFabric) -> None:
+    shop = Shop(snapshot_every=4)
     await shop.run_steps(5)
     await publish(shop, fabric)
     consumer = await fabric.consumer(WHOLE.name)
     one = ShardProjector(
-        shop.ledger, shop.projections, consumer, shop.registry, shop.clock, WHOLE,
-        replayer=shop.replayer, snapshot_every=4,
-    )  # fmt: skip
+        shop.ledger, shop.projections, consumer, shop.registry, shop.clock, WHOLE, snapshots=shop.snapshots
+    )
     await drain(one)
+    assert await one.take_snapshots() == 1
     assert [taken.position for taken in await shop.projections.snapshots(STREAM, at_or_before=100)] == [6]
 
 

@@ -260,6 +260,6 @@ def _workshop(clock: VirtualClock, ledger: Any, projections: Any, outbox: Any, c
         registry=registry,
         replayer=replayer,
         verifier=Verifier(ledger, projections, replayer, PROJECTOR),
-        projector=Projector(ledger, projections, outbox, replayer, registry, snapshot_every=1000),
+        projector=Projector(ledger, projections, outbox, registry),
     )
     return Workshop(embedded, clock, ledger, scratch)

@@ -129,6 +129,7 @@ async def _once(home: Home, settings: Settings, share: Share, batch: int, as_jso
         while await projector.step():
             pass
         await projector.walk()
+        await projector.take_snapshots()
         found = await projector.summary()
     if as_json:
         print_json(found)

@@ -167,4 +167,6 @@ def _show(replayed: Replayed) -> None:
 
 
 def _origin(replayed: Replayed) -> str:
-    return f"after the snapshot at position {replayed.snapshot.position}" if replayed.snapshot else "from the first on"
+    if replayed.snapshot is not None:
+        return f"after the snapshot at position {replayed.snapshot.position}"
+    return f"from the first on, without a snapshot: {replayed.no_snapshot}"

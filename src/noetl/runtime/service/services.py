@@ -189,7 +189,8 @@ async def open_services(embedded: Embedded, settings: Settings, place: Workplace
         )
         beside.append(asyncio.create_task(succession.serve()))
     try:
-        yield services
+        async with embedded.snapshots.served() if embedded.snapshots is not None else contextlib.nullcontext():
+            yield services
     finally:
         for task in beside:
             task.cancel()

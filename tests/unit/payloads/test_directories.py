@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,12 +48,24 @@ def test_what_is_there_is_left_alone(kind: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["evidence"]
 
 
-def test_the_draft_of_a_writer_that_was_killed_goes(tmp_path: Path) -> None:
-    left = tmp_path / ".evidence.0badcafe.part"
-    left.mkdir()
-    (left / "file").touch()
-    with new_directory(tmp_path / "evidence"):
+KILLED = """
+import os, pathlib, signal, sys
+from noetl.payloads.directories import new_directory
+with new_directory(pathlib.Path(sys.argv[1])) as draft:
+    (draft / "file").write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_no_directory_and_the_next_one_clears_up(tmp_path: Path) -> None:
+    target = tmp_path / "evidence"
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(target)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    assert (left.name[:10], (left / "file").read_text()) == (".evidence.", "half")
+    with new_directory(target):
         assert not left.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["evidence"]
 
 
 def write_twice(target: Path) -> None:

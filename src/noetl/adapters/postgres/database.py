@@ -21,6 +21,7 @@ from noetl.adapters.postgres.address import Address
 from noetl.adapters.postgres.failures import collided, explain, lost
 from noetl.adapters.postgres.migrations import SCHEMA, Standing, check_standing, standing
 from noetl.adapters.postgres.migrations import migrate as apply_migrations
+from noetl.adapters.postgres.waiting import EagerConnection
 from noetl.errors import Unavailable
 
 __all__ = ["Connection", "Database", "Parameters", "Row", "Work"]
@@ -130,7 +131,7 @@ class Database:
 
     async def connect(self) -> Connection:
         """A connection of the caller's own, for it to close. Raises psycopg.Error."""
-        connection = await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True)
+        connection = await EagerConnection.connect(self._conninfo, autocommit=True)
         # Numbers of one type, whatever their size: a statement is prepared once, not once for each size.
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.prepared_max = _PREPARED

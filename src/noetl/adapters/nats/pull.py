@@ -56,8 +56,11 @@ class Pull:
         self._remake = remake
         self._what = f"fetching from {stream} as {consumer}"
 
-    async def fetch(self, limit: int, wait: float) -> list[Msg]:
-        """Up to `limit` messages; waits for the first one only."""
+    async def fetch(self, limit: int, wait: float, *, gather: bool = True) -> list[Msg]:
+        """Up to `limit` messages; waits for the first one only.
+
+        With `gather` whatever came together with that one is brought along, which takes a question more.
+        """
         with self._connection.explained(self._what):
             found = await self._ask(_Request(batch=limit, no_wait=True), self._connection.timeout)
             if found or wait <= 0:
@@ -67,7 +70,7 @@ class Pull:
             while not found and (left := deadline - loop.time()) > 0:
                 with contextlib.suppress(nats.errors.TimeoutError):
                     found = await self._ask(_Request(batch=1, expires=max(1, int(left * _NANOS))), left)
-            if found and limit > 1:
+            if found and gather and limit > 1:
                 found += await self._ask(_Request(batch=limit - 1, no_wait=True), self._connection.timeout)
             return found
 

@@ -80,11 +80,11 @@ class NatsCommandQueue:
         return bool(info.state.subjects)
 
     async def lease(self, pool: str, *, limit: int = 1, wait: float = 0.0) -> Sequence[LeasedCommand]:
-        """The oldest commands of a pool."""
+        """The oldest commands of a pool. One that had to be waited for comes alone: its worker can begin."""
         if pool not in self._pulls:
             await self._make(pool)
             self._pulls[pool] = Pull(self._connection, self._stream, consumer_name(pool), lambda: self._make(pool))
-        while messages := await self._pulls[pool].fetch(limit, wait):
+        while messages := await self._pulls[pool].fetch(limit, wait, gather=False):
             if leased := await self._leased(messages, pool):
                 return leased
         return []

@@ -149,6 +149,19 @@ def test_a_killed_server_goes_on_where_it_was(whole: Stack) -> None:
         stop(worker)
 
 
+def test_a_command_comes_to_a_worker_before_it_is_published(whole: Stack) -> None:
+    whole.server.register((EXAMPLES / "01_hello.yaml").read_text())
+    publisher, worker = whole.processes[1], whole.worker("w12")
+    publisher.send_signal(signal.SIGSTOP)
+    try:
+        execution_id, found = whole.run("examples/hello")
+    finally:
+        publisher.send_signal(signal.SIGCONT)
+    assert found["status"] == "COMPLETED"
+    assert len(whole.events(execution_id, "command.completed")) == 1
+    stop(worker)
+
+
 def test_commands_that_the_queue_has_lost_come_again(whole: Stack, nats: NatsServer) -> None:
     whole.server.register((EXAMPLES / "01_hello.yaml").read_text())
     execution_id = whole.server.start("examples/hello")

@@ -56,7 +56,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 class CommandQueue(Protocol):
     """Delivery at least once, by pool. Who may really run a command is decided by its lease in Leases, not here.
 
-    Only what the outbox told is put in, so the queue can be lost whole and filled again from the log. A command
+    Only what is committed is put in, so the queue can be lost whole and filled again from the log. A command
     that is not settled within `lease_seconds` is delivered again; one that was delivered too often is put with the
     dead letters.
     """

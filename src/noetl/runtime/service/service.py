@@ -369,14 +369,23 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    embedded: Embedded, origin: Origin, place: Workplace, freshness: Freshness, quotas: Quotas
+    embedded: Embedded,
+    origin: Origin,
+    place: Workplace,
+    freshness: Freshness,
+    quotas: Quotas,
+    tell: Callable[[Sequence[Envelope]], None],
 ) -> AsyncIterator[Service]:
-    """A service with its workers at work. What it has not finished at the end is left to whoever comes next."""
+    """A service with its workers at work. What it has not finished at the end is left to whoever comes next.
+
+    `tell` hears of what was committed before anybody else does.
+    """
     holdings = Unlocked() if place.is_shared else Holdings(place.home / "running", origin.tenant_id, place.most_running)
     terms = _terms(origin, place)
     watch = Watch()
 
     def notice(events: Sequence[Envelope]) -> None:
+        tell(events)
         freshness.note()
         watch.note(events)
         execution_id = events[0].execution_id or 0

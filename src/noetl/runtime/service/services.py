@@ -12,6 +12,7 @@ import msgspec
 from noetl.errors import NoetlError, Unauthenticated, Unavailable
 from noetl.kernel.streams import execution_of
 from noetl.replay.shares import projected_to
+from noetl.runtime.herald import Herald
 from noetl.runtime.incoming import Incoming
 from noetl.runtime.ingest import Ingest
 from noetl.runtime.levels import Owned
@@ -45,6 +46,8 @@ class Services:
         self.place = place
         self.ingest = Ingest(embedded, place.home, self.quotas)
         self.incoming = Incoming(embedded, self.ingest)
+        self.herald = Herald()
+        """Tells the workers of other processes what is committed here."""
         self._freshness = freshness
         self._services: dict[tuple[str, str], Service] = {}
         self._opening = asyncio.Lock()
@@ -67,7 +70,7 @@ class Services:
                 own = origin_of(self.settings, tenant_id, organization_id)
                 origin = msgspec.structs.replace(own, server_url=self.place.server_url)
                 self._services[name] = await self._opened.enter_async_context(
-                    open_service(embedded, origin, self.place, self._freshness, self.quotas)
+                    open_service(embedded, origin, self.place, self._freshness, self.quotas, self.herald.tell)
                 )
             return self._services[name]
 
@@ -182,6 +185,8 @@ async def open_services(embedded: Embedded, settings: Settings, place: Workplace
     services.ingest.sweep()
     running = (freshness.follow(), services.tidy(), services.incoming.serve())
     beside = [asyncio.create_task(one) for one in running]
+    if place.lease_seconds is not None and settings.nats.url is not None:
+        beside.append(asyncio.create_task(services.herald.serve(settings)))
     succession = None
     if place.is_shared:
         succession = Succession(

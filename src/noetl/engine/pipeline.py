@@ -25,7 +25,7 @@ from noetl.playbook.document import Rule, Step, Task
 from noetl.playbook.templates import Host, ResultView, Views
 from noetl.settings import parse_duration
 
-__all__ = ["Ended", "Pipeline", "RunTask", "TaskOutcome", "Wait"]
+__all__ = ["Ended", "Outer", "Pipeline", "RunTask", "TaskOutcome", "Wait"]
 
 MOST_JUMPS = 100_000
 MOST_WARNINGS = 100
@@ -35,6 +35,9 @@ _STATE = (
     "visits", "jumps", "last", "last_good", "last_output", "warnings",
 )  # fmt: skip
 
+_FROM_OUTSIDE = frozenset({"_outer", "_workload", "_ctx", "_scratch", "_iter", "_foremost"})
+
+Outer = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 RenderingOf = Callable[[str], Mapping[str, str]]
 
 
@@ -97,13 +100,21 @@ class Pipeline:
 
     `outer` are the names from outside: iteration, step results, and `ctx` and `workload` as mappings. Their
     keys are found as bare names without standing in `outer` themselves; a key that does would hide what
-    the pipeline itself writes to `ctx`.
+    the pipeline itself writes to `ctx`. They may be given as a function: many a step has nothing to render, and
+    then nobody asks for them.
     """
+
+    _outer: dict[str, Any]
+    _workload: Json
+    _ctx: Json
+    _scratch: Json
+    _iter: Json
+    _foremost: dict[str, Any]
 
     def __init__(
         self,
         step: Step,
-        outer: Mapping[str, Any],
+        outer: Outer,
         rendering_of: RenderingOf,
         host: Host,
         default_timeout: Any = None,
@@ -115,16 +126,10 @@ class Pipeline:
         self._step = step
         self._tasks = step.tasks
         self._places = {task.name: place for place, task in enumerate(step.tasks)}
-        self._outer = dict(outer)
+        self._given_outer = outer
         self._rendering_of = rendering_of
         self._host = host
         self._default_timeout = default_timeout
-        self._workload = _mapping(self._outer.get("workload"))
-        self._ctx = _mapping(self._outer.get("ctx"))
-        self._scratch = _mapping(self._outer.get("step"))
-        self._iter = _mapping(self._outer.get("iter"))
-        iteration = (step.loop.iterator, "loop", "loop_index") if step.loop is not None else ()
-        self._foremost = {name: self._outer[name] for name in (*iteration, *IDENTITY) if name in self._outer}
         self._rearmost: dict[str, Any] | None = None
         self._input: Json = {}
         self._own: Json = {}
@@ -142,6 +147,20 @@ class Pipeline:
         self._last_output: Json = {}
         self._warnings: list[str] = []
 
+    def __getattr__(self, name: str) -> Any:
+        """Read what comes from outside when the first of it is asked for."""
+        if name not in _FROM_OUTSIDE:
+            raise AttributeError(name)
+        given, loop = self._given_outer, self._step.loop
+        outer = self._outer = dict(given() if callable(given) else given)
+        self._workload = _mapping(outer.get("workload"))
+        self._ctx = _mapping(outer.get("ctx"))
+        self._scratch = _mapping(outer.get("step"))
+        self._iter = _mapping(outer.get("iter"))
+        iteration = (loop.iterator, "loop", "loop_index") if loop is not None else ()
+        self._foremost = {name: outer[name] for name in (*iteration, *IDENTITY) if name in outer}
+        return self.__dict__[name]
+
     def begin(self) -> Next:
         """The first task."""
         return self._follow(self._visit(0))
@@ -155,6 +174,7 @@ class Pipeline:
 
     def restore(self, state: Json) -> None:
         """Go on from a kept state; what is due next is the outcome of the task that waited."""
+        _ = self._outer  # what is read later would stand in the place of what was kept
         for name in _STATE:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
         self._rearmost = None

@@ -30,7 +30,7 @@ from noetl.kernel.event import (
     record_of,
 )
 from noetl.kernel.ids import unix_ms
-from noetl.kernel.seal import seal_in, seal_of_payload
+from noetl.kernel.seal import SEALING_TYPES, seal_in, seal_of_payload
 from noetl.kernel.streams import category_of, execution_of, is_dense, root_of
 from noetl.kernel.tail import Stream, Tail
 from noetl.kernel.time import format_time, is_canonical_time
@@ -105,7 +105,8 @@ def prepare(batches: Sequence[Batch]) -> list[Prepared]:
                 if draft.idempotency_key in keys:
                     raise InvalidEvent("idempotency_key", f"'{draft.idempotency_key}' stands for two drafts")
                 keys.add(draft.idempotency_key)
-            seal_of_payload(draft.event_type, draft.payload)
+            if draft.event_type in SEALING_TYPES:
+                seal_of_payload(draft.event_type, draft.payload)  # raises if it is none
             prepared.append(Prepared(batch.stream, draft, draft.payload_json(), draft.meta_json()))
     return prepared
 
@@ -114,6 +115,8 @@ def streams_of(prepared: Sequence[Prepared]) -> set[Stream]:
     """Every stream whose head an append will move: those it writes to, and those it seals."""
     streams = {item.stream for item in prepared}
     for item in prepared:
+        if item.draft.event_type not in SEALING_TYPES:
+            continue
         seal = seal_of_payload(item.draft.event_type, item.draft.payload)
         if seal is not None:
             streams.add(Stream(item.stream.tenant_id, seal.stream_id))
@@ -213,9 +216,10 @@ def _stamp_one(
     record = Record(*facts, payload=Raw(item.payload), payload_ref=ref, meta=Raw(item.meta))
     checksum = _checksum(record, draft)
     chain_hash = tail.push(record.event_id, checksum, ingest_time)
-    seal = seal_of_payload(draft.event_type, draft.payload)
-    if seal is not None and seal.final:
-        tails[Stream(item.stream.tenant_id, seal.stream_id)].seal(seal.count, item.stream.stream_id, ingest_time)
+    if draft.event_type in SEALING_TYPES:
+        seal = seal_of_payload(draft.event_type, draft.payload)
+        if seal is not None and seal.final:
+            tails[Stream(item.stream.tenant_id, seal.stream_id)].seal(seal.count, item.stream.stream_id, ingest_time)
     event = Envelope(
         *facts,
         payload=_read_back(item.payload),

@@ -434,8 +434,10 @@ class Driver:
         self._on_events(events)
         for fact, event in zip(facts, events, strict=True):
             execution.remember(event, fact.payload)
+            if event.event_type not in _DELIVERED:
+                continue
             command = execution.control.commands.get(event.command_id or 0)
-            if event.event_type in _DELIVERED and command is not None:
+            if command is not None:
                 self._on_issued(
                     Issued(
                         execution_id=execution.control.execution_id,

@@ -27,6 +27,10 @@ from noetl.tools.authority import Authority
 __all__ = ["Execution", "pending_of", "suspended_of"]
 
 _ENGINE_MADE = frozenset({"call.done", "loop.done"})
+_REMEMBERED = _ENGINE_MADE | {
+    "playbook.initialized", "command.issued", "stage.opened", "command.suspended", "command.resumed",
+    "command.completed", "command.failed", "command.cancelled", "loop.opened", "playbook.cancelled", "stream.sealed",
+}  # fmt: skip
 
 
 class Execution:
@@ -80,6 +84,8 @@ class Execution:
 
     def remember(self, event: Envelope, payload: Json) -> None:
         """Keep at hand what an event brought; `payload` is whole, whatever of it was stored elsewhere."""
+        if event.event_type not in _REMEMBERED:
+            return
         step, command = event.node_name or "", event.command_id or 0
         match event.event_type:
             case "playbook.initialized":

@@ -12,7 +12,7 @@ import msgspec
 
 from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import error_view, failure
-from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
+from noetl.engine.pipeline import Ended, Outer, Pipeline, RunTask, TaskOutcome, Wait
 from noetl.engine.scope import external_of
 from noetl.errors import Forbidden, NoetlError
 from noetl.kernel import canonical
@@ -178,14 +178,14 @@ class Worker:
 
     async def _run_pipeline(self, work: Work, host: Host, session: Session | None) -> Ended | Suspension:
         step = with_workbook(work.playbook, work.step)
-        names = outer_names(work) | (session.names if session is not None else {})
-        return await self.run_pipeline(work, step, names, host, session)
+        more = session.names if session is not None else {}
+        return await self.run_pipeline(work, step, lambda: outer_names(work) | more, host, session)
 
     async def run_pipeline(
         self,
         work: Work,
         step: Step,
-        names: Mapping[str, Any],
+        names: Outer,
         host: Host,
         session: Session | None,
         took: Callable[[str, float], None] | None = None,

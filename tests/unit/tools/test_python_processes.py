@@ -274,3 +274,15 @@ async def test_processes_end_with_their_parent_even_in_the_middle_of_a_call(tmp_
         parent.kill()
         await parent.wait()
     await until(lambda: all(is_gone(pid) for pid in pids))
+
+
+async def test_an_answer_that_lets_wait_after_quick_ones_holds_nobody_up(tool: PythonTool) -> None:
+    for _ in range(3):
+        assert await result_of(tool, "result = 1") == 1
+    slow = asyncio.create_task(result_of(tool, "import time\ntime.sleep(0.5)\nresult = 2"))
+    turns = 0
+    while not slow.done():
+        await asyncio.sleep(0.01)
+        turns += 1
+    assert (await slow, turns > 10) == (2, True)
+    assert await result_of(tool, "result = 3") == 3

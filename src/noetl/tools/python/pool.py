@@ -83,7 +83,8 @@ class Pool:
         self, process: WorkerProcess, frame: bytes, limit: float | None, files: Sequence[int]
     ) -> Answered:
         try:
-            reply = reply_of(await process.exchange(frame, limit, files))
+            is_alone = len(self._busy) == 1
+            reply = reply_of(await process.exchange(frame, limit, files, is_alone=is_alone))
             file = process.file() if reply.table is not None else -1
         except CallTimedOut:
             await process.ended()  # so that the next attempt does not overlap this one

@@ -25,6 +25,10 @@ from noetl.runtime.requeue import command_of, enqueue_open
 
 __all__ = ["Publisher", "Totals"]
 
+_GATHER_SECONDS = 0.01
+"""How long rows are waited for that come together with the first, to publish them at the cost of one. Workers hear of
+commands before, from the server that has issued them; this is when the same processors begin with the step."""
+
 _log = logging.getLogger("noetl.outbox")
 
 
@@ -151,7 +155,7 @@ class Publisher:
                 await self._rest(stop, wait, is_listening=wait == idle)
 
     async def _rest(self, stop: asyncio.Event, seconds: float, *, is_listening: bool) -> None:
-        """Wait; who is listening waits no longer than until there may be rows."""
+        """Wait; who is listening waits no longer than until there may be rows, and those that come with them."""
         waits: set[asyncio.Future[Any]] = {asyncio.ensure_future(stop.wait())}
         if is_listening:
             waits.add(asyncio.ensure_future(self._outbox.wait(seconds)))
@@ -159,6 +163,8 @@ class Publisher:
         for one in waiting:
             one.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
+        if is_listening and not stop.is_set():
+            await asyncio.sleep(_GATHER_SECONDS)
 
     async def _claim(self) -> Sequence[OutboxRow]:
         rows = await self._outbox.claim(self._owner, limit=self._batch, lease_seconds=self._lease)

@@ -48,6 +48,8 @@ _COMMANDS = {
     "payloads": ("payloads", "Encrypt stored payloads, and change their key."),
     "repair": ("repair", "Bring back stored objects that are missing or damaged."),
     "lake": ("lake", "Keep a copy of all events as Parquet, for questions about all of them."),
+    "archive": ("archive", "Archive executions as signed bundles, and look at them."),
+    "restore": ("restore", "Bring an archived execution back into a ledger."),
     "import": ("import_", "Bring a log from a file into the ledger."),
     "export": ("export", "Write an execution's log to a file."),
     "push": ("push", "Deliver an execution that ran here to a server."),

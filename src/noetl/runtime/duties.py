@@ -17,6 +17,7 @@ from noetl.observe import metrics
 from noetl.ports.leases import Lease, Leases
 from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import COMMANDS
+from noetl.runtime.home import Home
 from noetl.runtime.leader import LEADER_SECONDS, Leader, Term
 from noetl.runtime.process import process_name
 from noetl.runtime.remote.terms import terms_of
@@ -46,7 +47,17 @@ async def serve_duties(services: Services) -> None:
 
         await scheduler_of(services).serve(term)
 
+    async def archive(term: Term) -> None:
+        from noetl.runtime.archiving import open_archiver
+        from noetl.runtime.archiving.sweep import Following
+
+        home = services.embedded.home or Home(services.place.home)
+        archiver = await open_archiver(services.embedded, home, settings, services.project)
+        await Following(services.embedded, archiver).serve(term)
+
     duties = {"scheduler": schedule}
+    if settings.archive.on_completion:
+        duties["archiver"] = archive
     if services.place.lease_seconds is not None:
         duties["reaper"] = Reaping(services, services.embedded.leases, services.place.lease_seconds).serve
     async with asyncio.TaskGroup() as group:

@@ -17,6 +17,7 @@ from noetl.runtime.custody import custody_of
 from noetl.runtime.levels import OutboxLevels
 from noetl.runtime.service import Services
 from noetl.server import (
+    archives,
     batch,
     catalog,
     credentials,
@@ -49,6 +50,7 @@ _STREAMED = ("/api/events/batch", "/api/commands/")
 _ROUTERS = (
     health.router, executions.router, streams.router, batch.router, values.router, catalog.router, credentials.router,
     keychain.router, metrics.router, internal.router, schedules.router, quotas.router, reports.router,
+    archives.router,
 )  # fmt: skip
 _ABOUT = (
     "Runs playbooks, and shows what has become of them. Ids are decimal text in answers; in requests numbers are "
@@ -83,6 +85,7 @@ def build_app(
     app.state.outbox_levels = OutboxLevels(services.embedded.outbox, services.embedded.clock)
     app.state.closing = asyncio.Event()
     app.state.condition = Condition(services)
+    app.state.archiving = archives.Archiving(services)
     problems.install(app)
     # The busiest route stands first and has nothing for FastAPI to solve; its twin below is what OpenAPI describes.
     app.router.routes.insert(0, Route("/api/execute", executions.execute, methods=["POST"]))

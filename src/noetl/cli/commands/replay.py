@@ -9,7 +9,7 @@ import click
 
 from noetl.cli.cutoffs import cutoff_of
 from noetl.cli.exits import MISMATCH, OK
-from noetl.cli.options import common, find_root, home_of, run_async, settings_of
+from noetl.cli.options import common, execution_id_of, find_root, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, readable, table
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ _SPELLED = {"source": "from"}
 
 
 @click.command(epilog="Example: noetl replay 318485246779594112 --at-time 2026-05-16T14:00:00Z")
-@click.argument("execution", metavar="ID", required=False)
+@click.argument("execution", metavar="[ID]", required=False)
+@click.option(
+    "--from-archive", metavar="URI", help="From this bundle, with no ledger; ID is then one of its executions."
+)
+@click.option("--trusted", metavar="KEY", help="With it: the public key that must have signed the bundle.")
 @click.option("--at-event", metavar="EVENT", help="As of this event, inclusive.")
 @click.option("--at-position", type=int, metavar="N", help="As of this position of the ledger, inclusive.")
 @click.option("--at-time", metavar="TIME", help="As of this moment (ISO 8601; UTC unless it says otherwise).")
@@ -51,6 +55,8 @@ _SPELLED = {"source": "from"}
 @common
 def command(
     execution: str | None,
+    from_archive: str | None,
+    trusted: str | None,
     at_event: str | None,
     at_position: int | None,
     at_time: str | None,
@@ -70,8 +76,8 @@ def command(
 
     With --all, the states of every execution and every other root, as of one moment, in parallel.
     """
-    _check_usage(execution, all_, out)
-    if execution is None:
+    _check_usage(execution, from_archive, all_, out)
+    if all_:
         from noetl.cli.bulk import replay_everything
 
         assert out is not None
@@ -79,18 +85,26 @@ def command(
     if degraded and not resolve_payloads:
         raise click.UsageError("--degraded says what to do about payloads: give --resolve-payloads too")
     cutoff = cutoff_of(at_event, at_position, at_time)
+    if from_archive is not None:
+        if resolve_payloads or no_snapshots:
+            raise click.UsageError("--resolve-payloads and --no-snapshots are for a ledger, not for a bundle")
+        return run_async(_replay_bundle(from_archive, trusted, execution, cutoff, as_json))
+    if trusted is not None:
+        raise click.UsageError("--trusted goes with --from-archive")
+    assert execution is not None
     payloads = "degraded" if degraded else "resolved" if resolve_payloads else "left"
     return run_async(_replay(execution, cutoff, payloads, not no_snapshots, home, tenant, as_json))
 
 
-def _check_usage(execution: str | None, all_: bool, out: Path | None) -> None:
+def _check_usage(execution: str | None, from_archive: str | None, all_: bool, out: Path | None) -> None:
     """Options of one are of no use to the other; those that would be overlooked are refused."""
-    if all_ == (execution is not None):
+    is_of_one = execution is not None or from_archive is not None
+    if all_ == is_of_one:
         raise click.UsageError("name an execution, or ask for --all")
     given = click.get_current_context().params
-    mine = _OF_ALL if execution is not None else _OF_ONE
+    mine = _OF_ALL if is_of_one else _OF_ONE
     for name in [name for name in mine if given.get(name)]:
-        whose = "--all" if execution is not None else "one execution"
+        whose = "--all" if is_of_one else "one execution"
         raise click.UsageError(f"--{_SPELLED.get(name, name.replace('_', '-'))} is for {whose}")
     if all_ and out is None:
         raise click.UsageError("--all needs --out, a directory that it makes")
@@ -124,6 +138,22 @@ async def _replay(
     else:
         _show(replayed)
     return OK if payloads == "degraded" or _is_whole(replayed) else MISMATCH
+
+
+async def _replay_bundle(uri: str, trusted: str | None, execution: str | None, cutoff: Cutoff, as_json: bool) -> int:
+    from noetl.archive.bundle.replaying import replay_bundle
+    from noetl.cli.commands.archive import open_at
+    from noetl.kernel.upcast import default_registry
+
+    wanted = None if execution is None else execution_id_of(execution)
+    replayed = await replay_bundle(await open_at(uri, trusted), default_registry(), cutoff, wanted)
+    if as_json:
+        from noetl.replay.document import document_of
+
+        print_json(document_of(replayed))
+    else:
+        _show(replayed)
+    return OK
 
 
 def _is_whole(replayed: Replayed) -> bool:

@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from noetl.api.summaries import summary_of, worker_slots
+from noetl.cli.archived import archived
 from noetl.cli.buffers import buffered
 from noetl.cli.contexts import RUNTIMES
 from noetl.cli.exits import FAILED, OK
@@ -211,6 +212,8 @@ async def execute(
     document = (await summary_of(embedded, finished)).document()
     if offline:
         document["buffer"] = await buffered(embedded, settings, home, finished)
+    if settings.archive.on_completion:
+        document["archive"] = await archived(embedded, settings, finished)
     if as_json:
         print_json(document)
     else:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -58,8 +58,16 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 class Archiver:
     """Archives executions of an installation into one store."""
 
-    def __init__(self, embedded: Embedded, place: ArchivePlace, signer: Signer) -> None:
+    def __init__(
+        self,
+        embedded: Embedded,
+        place: ArchivePlace,
+        signer: Signer,
+        project: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`project` brings the rows up to date with the log, where somebody shares that work with others."""
         self._embedded = embedded
+        self.project = project or (lambda: embedded.projector.catch_up(snapshots=False))
         self._place = place
         self._signer = signer
         self._owner = f"{process_name('archiver')}/{secrets.token_hex(4)}"
@@ -70,7 +78,7 @@ class Archiver:
         With `payloads` every object that its events refer to is copied. Raises InvalidInput while one of the family
         runs, Conflict if another history of it is archived already.
         """
-        await self._embedded.projector.catch_up(snapshots=False)
+        await self.project()
         top = await top_of(self._embedded.projections, root)
         async with self._alone(top.root) as lease:
             family = await family_of(self._embedded.projections, top)
@@ -228,10 +236,12 @@ class _Held:
             await self.check()
 
 
-async def open_archiver(embedded: Embedded, home: Home, settings: Settings) -> Archiver:
+async def open_archiver(
+    embedded: Embedded, home: Home, settings: Settings, project: Callable[[], Awaitable[object]] | None = None
+) -> Archiver:
     """The archiver that the settings ask for; the key that it signs with is made if there is none."""
     place = await open_place(home, settings)
-    return Archiver(embedded, place, await load_signer(archive_keys(home.wallet, os.environ)))
+    return Archiver(embedded, place, await load_signer(archive_keys(home.wallet, os.environ)), project)
 
 
 def _take(events: Sequence[Envelope], story: Story, belongings: Belongings) -> None:

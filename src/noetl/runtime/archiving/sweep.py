@@ -97,7 +97,7 @@ class Following:
         moved = await self._look()
         made = 0
         if self._waiting:
-            await self._embedded.projector.catch_up(snapshots=False)
+            await self._archiver.project()
         for root in list(self._waiting):
             done, created = await self._archive(root)
             made += created

@@ -19,17 +19,18 @@ from noetl.archive.bundle import Bundle, Manifest, open_bundle
 from noetl.archive.bundle.making import finish_bundle, home_of, prefix_of
 from noetl.archive.bundle.story import Story
 from noetl.archive.bundle.writer import BundleWriter
-from noetl.errors import Conflict, InvalidInput, LeaseLost, NotFound
+from noetl.errors import Conflict, InvalidInput, NotFound
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope
 from noetl.kernel.streams import execution_of
 from noetl.kernel.tail import Stream
 from noetl.observe import metrics
 from noetl.ports.archives import ArchiveEntry, heads_digest
-from noetl.ports.leases import Lease
 from noetl.runtime.archiving.belongings import Belongings
+from noetl.runtime.archiving.exclusion import Check, leased
 from noetl.runtime.archiving.families import Member, family_of, heads_of, is_ended, top_of
 from noetl.runtime.archiving.places import ArchivePlace, open_place, uri_of
+from noetl.runtime.embedded.hold import hold
 from noetl.runtime.home import Home
 from noetl.runtime.logs import read_logs
 from noetl.runtime.process import process_name
@@ -41,9 +42,6 @@ from noetl.tools.secrets.wallet import archive_keys
 __all__ = ["Archived", "Archiver", "open_archiver"]
 
 _PAGE = 1000
-_LEASE_SECONDS = 15.0
-_BEAT_SECONDS = 4.0
-_ASK_SECONDS = 0.1
 _MOST_NAMED = 3
 _MICROSECONDS = 1_000_000
 
@@ -80,7 +78,7 @@ class Archiver:
         """
         await self.project()
         top = await top_of(self._embedded.projections, root)
-        async with self._alone(top.root) as lease:
+        async with self._alone(top.root) as check:
             family = await family_of(self._embedded.projections, top)
             for member in family:
                 if not is_ended(member):
@@ -93,7 +91,7 @@ class Archiver:
             found = await self._present(top, heads, everything)
             if found is not None:
                 return found
-            return await self._make(top, family, everything, lease)
+            return await self._make(top, family, everything, check)
 
     async def _present(self, top: Member, heads: Sequence[StreamHead], payloads: bool) -> Archived | None:
         """What is archived of it, put down in the index if it is not there. Raises Conflict for another history."""
@@ -121,7 +119,7 @@ class Archiver:
         entry = await self._put_down(top.root, bundle, positions)
         return Archived(entry=entry, created=False)
 
-    async def _make(self, top: Member, family: Sequence[Member], everything: bool, lease: _Held) -> Archived:
+    async def _make(self, top: Member, family: Sequence[Member], everything: bool, check: Check) -> Archived:
         encrypted = self._embedded.settings.payloads.encrypt
         if everything and encrypted:
             raise InvalidInput(
@@ -142,7 +140,7 @@ class Archiver:
         await writer.close_events()
         await self._tell_printed(family, story)
         results = await belongings.copy(writer)
-        await lease.check()
+        await check()
         manifest, sha256 = await finish_bundle(
             writer, story, prefix, results, belongings.outputs, self._signer, payloads=everything
         )
@@ -202,38 +200,19 @@ class Archiver:
                 after, more = page.after, page.more
 
     @contextlib.asynccontextmanager
-    async def _alone(self, root: Stream) -> AsyncIterator[_Held]:
-        """Be the only one who archives this family; one who was killed is waited for until his lease has lapsed."""
-        leases, clock = self._embedded.leases, self._embedded.clock
-        name = f"archive/{root.tenant_id}/{root.stream_id}"
-        while (lease := await leases.take(name, self._owner, seconds=_LEASE_SECONDS)) is None:
-            await clock.sleep(_ASK_SECONDS)
-        held = _Held(self._embedded, lease)
-        beating = asyncio.create_task(held.beat())
-        try:
-            yield held
-        finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
-            with contextlib.suppress(LeaseLost):
-                await leases.release(held.lease)
+    async def _alone(self, root: Stream) -> AsyncIterator[Check]:
+        """Be the only one who archives this family; what is given raises LeaseLost when somebody else may be at it.
 
-
-class _Held:
-    """The right to archive a family, renewed for as long as it takes."""
-
-    def __init__(self, embedded: Embedded, lease: Lease) -> None:
-        self._embedded = embedded
-        self.lease = lease
-
-    async def check(self) -> None:
-        """Raise LeaseLost unless nobody else may be at it."""
-        self.lease = await self._embedded.leases.renew(self.lease, seconds=_LEASE_SECONDS)
-
-    async def beat(self) -> None:
-        while True:
-            await self._embedded.clock.sleep(_BEAT_SECONDS)
-            await self.check()
+        In a home by itself the operating system sees to it, and takes the right back from who is killed; a ledger
+        that many share has leases, and one who was killed is waited for until his has lapsed.
+        """
+        embedded, name = self._embedded, f"archive/{root.tenant_id}/{root.stream_id}"
+        if embedded.home is not None and embedded.settings.ledger.url is None:
+            async with hold(embedded.home.path / "running", name, embedded.clock, lambda: None):
+                yield _nobody_else
+        else:
+            async with leased(embedded.leases, embedded.clock, name, self._owner) as check:
+                yield check
 
 
 async def open_archiver(
@@ -242,6 +221,10 @@ async def open_archiver(
     """The archiver that the settings ask for; the key that it signs with is made if there is none."""
     place = await open_place(home, settings)
     return Archiver(embedded, place, await load_signer(archive_keys(home.wallet, os.environ)), project)
+
+
+async def _nobody_else() -> None:
+    return
 
 
 def _take(events: Sequence[Envelope], story: Story, belongings: Belongings) -> None:

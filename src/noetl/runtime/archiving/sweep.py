@@ -71,8 +71,8 @@ class Following:
     """Archives what has ended, as it ends, for as long as this process leads in it.
 
     It follows the ledger by position, and remembers in the installation's own small values how far it is: whoever
-    leads next goes on from there. What cannot be archived just now is tried again; what never can is told once. What
-    had ended before anybody followed is left to `noetl archive --all`.
+    leads next goes on from there. The first one begins with the first event: what ended before anybody followed is
+    archived, too. What cannot be archived just now is tried again; what never can is told once.
     """
 
     def __init__(self, embedded: Embedded, archiver: Archiver) -> None:
@@ -113,7 +113,7 @@ class Following:
         end = await self._embedded.ledger.position()
         if self._position is None:
             mark = await self._embedded.kv.get(_MARK)
-            self._position = end if mark is None else int(mark.value or b"0")
+            self._position = 0 if mark is None else int(mark.value or b"0")
         if end <= self._position:
             return False
         end = min(end, self._position + _MOST_POSITIONS)

@@ -31,7 +31,7 @@ async def test_the_second_waits_for_the_first() -> None:
 
 
 async def test_who_has_lost_it_hears_of_it() -> None:
-    clock = VirtualClock()
+    clock = VirtualClock(0)
     leases = MemoryLeases(clock)
     async with leased(leases, clock, "it", "a") as check:
         await check()

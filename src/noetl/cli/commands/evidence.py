@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from noetl.cli.output import note, print_json, readable, with_text_ids
 
 if TYPE_CHECKING:
     from noetl.replay.evidence import Checked, Given
+    from noetl.runtime.home import Home
+    from noetl.tools.secrets.signing import Signer
 
 __all__ = ["command"]
 
@@ -36,28 +39,35 @@ def command() -> None:
 @command.command("give", epilog="Example: noetl evidence 318485246779594112 --out evidence")
 @click.argument("execution", metavar="ID")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A directory to make.")
+@click.option("--sign", is_flag=True, help="Sign it with the key that archives are signed with.")
 @common
-def give(execution: str, out: Path, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def give(execution: str, out: Path, sign: bool, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
     """Write down what the log of an execution says, what its live rows say, and whether both and its payloads hold.
 
     The directory proves itself: `noetl evidence check DIR` verifies all of it again, anywhere, without a database. It
     appears whole or not at all, and one that is there is never touched. Exit code 4 if something does not hold; the
     evidence is written then, too, and says what.
     """
-    return run_async(_give(execution, out, home, tenant, as_json))
+    return run_async(_give(execution, out, sign, home, tenant, as_json))
 
 
 @command.command("check", epilog="Example: noetl evidence check evidence --json")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--trusted", metavar="KEY", help="The public key that must have signed it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def check(directory: Path, as_json: bool) -> int:
+def check(directory: Path, trusted: str | None, as_json: bool) -> int:
     """Verify evidence again: every file, field, row, checksum and step. Exit code 4 names all that does not hold.
 
     Needs nothing but the directory: no database, no home, no network. The answer is the same wherever it lies.
     """
     from noetl.replay.evidence.check import check_evidence
 
-    checked = check_evidence(directory)
+    key = None
+    if trusted is not None:
+        from noetl.tools.secrets.signing import read_public_key
+
+        key = read_public_key(trusted)
+    checked = check_evidence(directory, trusted=key)
     if as_json:
         print_json(with_text_ids(msgspec.to_builtins(checked)))
     else:
@@ -65,15 +75,16 @@ def check(directory: Path, as_json: bool) -> int:
     return OK if checked.ok else MISMATCH
 
 
-async def _give(execution: str, out: Path, home: Path | None, tenant: str | None, as_json: bool) -> int:
+async def _give(execution: str, out: Path, sign: bool, home: Path | None, tenant: str | None, as_json: bool) -> int:
     from noetl.runtime.evidence import evidence_of
     from noetl.runtime.wiring import open_embedded
 
-    settings = settings_of(tenant)
-    async with open_embedded(home_of(home), settings, examine=True) as embedded:
+    settings, place = settings_of(tenant), home_of(home)
+    async with open_embedded(place, settings, examine=True) as embedded:
         root = await find_root(embedded, execution, settings)
         await embedded.projector.catch_up(snapshots=False)  # a run that was killed had no time to
-        given = await evidence_of(embedded).write(root, out)
+        signer = await _signer(place) if sign else None
+        given = await evidence_of(embedded).write(root, out, signer=signer)
     if as_json:
         print_json(with_text_ids({**msgspec.to_builtins(given), "ok": given.ok, "directory": str(out)}))
     else:
@@ -81,11 +92,19 @@ async def _give(execution: str, out: Path, home: Path | None, tenant: str | None
     return OK if given.ok else MISMATCH
 
 
+async def _signer(place: Home) -> Signer:
+    from noetl.tools.secrets.signing import load_signer
+    from noetl.tools.secrets.wallet import archive_keys
+
+    return await load_signer(archive_keys(place.wallet, os.environ))
+
+
 def _show_given(given: Given, out: Path) -> None:
     click.echo(f"{_mark(given.ok)}  execution/{given.scope.execution_id}  {given.events} events", nl=False)
     click.echo(f", {given.rows} rows, {given.payloads} payloads")
     click.echo(f"  state      {given.checksum}")
     click.echo(f"  index      {given.index_sha256}")
+    click.echo(f"  signed by  {given.signed_by or 'nobody'}")
     for holds, what in (
         (given.chain, "the log is not what was written"),
         (given.parity, "the live rows are not what the log says"),
@@ -107,6 +126,7 @@ def _show_check(checked: Checked) -> None:
     if checked.ok:
         click.echo(f"  state      {checked.checksum}")
         click.echo(f"  index      {checked.index_sha256}")
+        click.echo(f"  signed by  {checked.signed_by or 'nobody'}")
 
 
 def _mark(ok: bool) -> str:

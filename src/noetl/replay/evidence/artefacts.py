@@ -18,6 +18,7 @@ __all__ = [
     "FILES",
     "INDEX",
     "PAYLOADS",
+    "SIGNATURE",
     "STEPS",
     "SURFACES",
     "Adapter",
@@ -40,6 +41,7 @@ __all__ = [
     "ReplayState",
     "Rows",
     "Scope",
+    "Signature",
     "Step",
     "SurfaceParities",
     "SurfaceParity",
@@ -49,6 +51,7 @@ SURFACES = ("business_objects", "commands", "execution", "frames", "loops", "sta
 """In the order of the files, which is that of canonical JSON."""
 PAYLOADS = "payloads"
 INDEX = "index.json"
+SIGNATURE = "signature.json"
 FILES = {
     "replay_state": "replay-state.json",
     "live_rows": "live-rows.json",
@@ -73,6 +76,7 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$")]
 Code = Literal[0, 4]
+PublicKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Artefact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -324,7 +328,10 @@ class Entry(Artefact, frozen=True, kw_only=True):
 
 
 class Index(Artefact, frozen=True, kw_only=True):
-    """All files of the evidence. `checksum` is of this document in canonical form, without `checksum`."""
+    """All files of the evidence. `checksum` is of this document in canonical form, without `checksum`.
+
+    `signed_by` is the public key of who has signed this document, so that a signature cannot just be left out.
+    """
 
     schema: Literal["noetl.evidence.index/1"] = "noetl.evidence.index/1"
     path_base: Literal["index"] = "index"
@@ -332,6 +339,7 @@ class Index(Artefact, frozen=True, kw_only=True):
     created_at: Moment
     manifest: Literal["manifest.json"] = "manifest.json"
     entries: list[Entry]
+    signed_by: PublicKey | None
     checksum: Sha256
 
     def own_checksum(self) -> str:
@@ -339,3 +347,13 @@ class Index(Artefact, frozen=True, kw_only=True):
         plain: dict[str, Any] = msgspec.to_builtins(self)
         del plain["checksum"]
         return hashlib.sha256(canonical.encode(plain)).hexdigest()
+
+
+class Signature(Artefact, frozen=True, kw_only=True):
+    """An Ed25519 signature over the bytes of the index."""
+
+    schema: Literal["noetl.evidence.signature/1"] = "noetl.evidence.signature/1"
+    algorithm: Literal["ed25519"] = "ed25519"
+    public_key: PublicKey
+    index_sha256: Sha256
+    signature: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]

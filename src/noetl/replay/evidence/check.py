@@ -54,27 +54,32 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     keyed: bool | None
     parity: bool | None
     checksum: str | None
+    signed_by: str | None
     index_sha256: str | None
     problems: list[Finding]
 
 
-def check_evidence(directory: Path) -> Checked:
-    """Re-verify all of it. Raises NotFound if there is no such directory, Unavailable if it cannot be read."""
+def check_evidence(directory: Path, *, trusted: str | None = None) -> Checked:
+    """Verify all of it again; with a `trusted` public key also that its owner has signed it.
+
+    Raises NotFound if there is no such directory, Unavailable if it cannot be read.
+    """
     if not directory.is_dir():
         raise NotFound(f"there is no directory {directory}", hint="name the directory that noetl evidence has written")
-    return _Check(directory).run()
+    return _Check(directory, trusted).run()
 
 
 class _Check:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, trusted: str | None) -> None:
         self._directory = directory
+        self._trusted = trusted
         self._findings = Findings()
         self._files = Files(directory, self._findings)
         self._said: dict[str, bool] = {}
         """Of some steps, whether what they are about holds."""
 
     def run(self) -> Checked:
-        index = self._files.index()
+        index = self._files.index(self._trusted)
         state = self._state()
         live = self._rows(state.document.fold_version if state else None)
         replayed_side = self._check_state(state) if state else None
@@ -99,6 +104,7 @@ class _Check:
             keyed=found.log.keyed if found else None,
             parity=parity.match if parity else None,
             checksum=replayed_side.checksum if replayed_side else None,
+            signed_by=index.signed_by if index else None,
             index_sha256=self._files.digest(INDEX)[1],
             problems=self._findings.all,
         )

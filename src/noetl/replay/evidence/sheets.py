@@ -13,7 +13,7 @@ from noetl.kernel.fold import FOLD_VERSION
 from noetl.kernel.fold.state import SURFACES_BY_CATEGORY, decoder_of
 from noetl.replay.evidence.artefacts import PAYLOADS, SURFACES, Artefact, PayloadLine, PayloadResolution
 from noetl.replay.evidence.derive import PayloadTally, row_id_of
-from noetl.replay.evidence.findings import Findings
+from noetl.replay.evidence.findings import Findings, differing
 from noetl.replay.evidence.lines import Malformed, Row, RowsReader, Tally
 
 __all__ = ["Sheet", "pretty", "read_document", "read_payloads", "read_sheet"]
@@ -121,6 +121,11 @@ def _around(name: str, fields: dict[str, Any], kind: type[A], rows: dict[str, An
     except msgspec.ValidationError as error:
         findings.add_shape(name, error)
         return None
+    plain = {field: value for field, value in msgspec.to_builtins(document).items() if field != "rows"}
+    for field, said, _ in differing("", fields, plain):
+        findings.add(name, field, "is missing" if said is None else "is not as it should be")
+    if fields.keys() == plain.keys() and list(fields) != list(plain):
+        findings.add(name, "(layout)", "its fields stand in another order")
     return document
 
 

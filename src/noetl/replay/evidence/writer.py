@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from noetl.replay.evidence.artefacts import (
     FILES,
     INDEX,
     PAYLOADS,
+    SIGNATURE,
     SURFACES,
     Adapter,
     Artefact,
@@ -39,6 +40,7 @@ from noetl.replay.evidence.artefacts import (
     PayloadTotals,
     ReplayState,
     Scope,
+    Signature,
     Step,
 )
 from noetl.replay.evidence.derive import PayloadTally, Side, live_checksums_of, parity_of, row_id_of, side_of
@@ -47,6 +49,9 @@ from noetl.replay.evidence.lines import Row, RowsWriter
 from noetl.replay.evidence.sheets import pretty, read_sheet
 from noetl.replay.service import Cutoff, Replayed, Replayer
 from noetl.replay.verify import Verification, Verifier
+
+if TYPE_CHECKING:
+    from noetl.tools.secrets.signing import Signer
 
 __all__ = ["EvidenceWriter", "Given"]
 
@@ -66,6 +71,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     parity: bool
     resolved: bool
     index_sha256: str
+    signed_by: str | None
 
     @property
     def ok(self) -> bool:
@@ -103,10 +109,10 @@ class EvidenceWriter:
         self._adapter = adapter
         self._version = version
 
-    async def write(self, root: Stream, target: Path, *, seal: Callable[[Path], object] | None = None) -> Given:
+    async def write(self, root: Stream, target: Path, *, signer: Signer | None = None) -> Given:
         """Evidence of an execution as of now, in a new directory, which appears whole or not at all.
 
-        It is written also if it shows that something does not hold. `seal` may add a signature to the finished draft.
+        It is written also if it shows that something does not hold. A `signer` signs the index.
         Raises InvalidInput for a directory that is there and for what is no execution, Conflict for an execution that
         goes on all the time, Corruption for a row that is no row any more.
         """
@@ -114,13 +120,10 @@ class EvidenceWriter:
             raise InvalidInput(f"'{root.stream_id}' is not an execution", hint="evidence is given of executions")
         for _ in range(_TRIES):
             with contextlib.suppress(_Moved), new_directory(target) as draft:
-                given = await self._fill(root, draft)
-                if seal is not None:
-                    await in_thread(seal, draft)
-                return given
+                return await self._fill(root, draft, signer)
         raise Conflict(f"{root.stream_id} goes on while its rows are read", hint="try again when it has ended")
 
-    async def _fill(self, root: Stream, draft: Path) -> Given:
+    async def _fill(self, root: Stream, draft: Path, signer: Signer | None) -> Given:
         steps = _Steps(self._clock)
         version = await self._version_of(root)
         files = {role: draft / name for role, name in FILES.items()}
@@ -148,7 +151,7 @@ class EvidenceWriter:
         with steps.step("payload_resolution") as step:
             totals = await self._write_payloads(root, scope, cutoff, files["payload_resolution"])
             step.holds = totals.all_resolved
-        index = await in_thread(self._conclude, draft, scope, steps)
+        index = await in_thread(self._conclude, draft, scope, steps, signer)
         return Given(
             scope=scope,
             events=replayed.state.root.event_count,
@@ -159,6 +162,7 @@ class EvidenceWriter:
             parity=parity.match,
             resolved=totals.all_resolved,
             index_sha256=index,
+            signed_by=signer.public_key if signer else None,
         )
 
     async def _version_of(self, root: Stream) -> int | None:
@@ -207,7 +211,7 @@ class EvidenceWriter:
             writer.finish({"summary": msgspec.to_builtins(totals)})
         return totals
 
-    def _conclude(self, draft: Path, scope: Scope, steps: _Steps) -> str:
+    def _conclude(self, draft: Path, scope: Scope, steps: _Steps, signer: Signer | None) -> str:
         """The manifest in its final form, and then the index, which has its digest; returns that of the index."""
         with steps.step("artifact_index"):
             pass  # recorded before it is done: the index has the digest of the manifest
@@ -216,11 +220,16 @@ class EvidenceWriter:
             scope=scope,
             created_at=steps.ended_at,
             entries=[_entry(role, draft / name) for role, name in FILES.items()],
+            signed_by=signer.public_key if signer else None,
             checksum="",
         )
         data = pretty(msgspec.structs.replace(index, checksum=index.own_checksum()))
         _save(draft / INDEX, data)
-        return hashlib.sha256(data).hexdigest()
+        sha256 = hashlib.sha256(data).hexdigest()
+        if signer is not None:
+            signature = Signature(public_key=signer.public_key, index_sha256=sha256, signature=signer.sign(data))
+            _save(draft / SIGNATURE, pretty(signature))
+        return sha256
 
 
 class _Running:

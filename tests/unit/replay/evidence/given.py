@@ -14,6 +14,8 @@ from noetl.kernel.tail import Stream
 from noetl.replay.evidence import EvidenceWriter
 from noetl.replay.evidence.artefacts import FILES, INDEX, Adapter, Index
 from noetl.replay.evidence.sheets import pretty
+from noetl.tools.secrets.keys import Key
+from noetl.tools.secrets.signing import Signer
 from tests.unit.kernel.drafts import STREAM, draft
 from tests.unit.replay.shop import Shop
 
@@ -37,11 +39,14 @@ async def a_run(shop: Shop, *, stream: Stream = STREAM) -> Stream:
     return stream
 
 
-async def evidence(directory: Path) -> Path:
+SIGNER = Signer(Key(id="k1", secret=b"s" * 32))
+
+
+async def evidence(directory: Path, *, signer: Signer | None = None) -> Path:
     """Evidence that holds."""
     shop = Shop()
     target = directory / "evidence"
-    assert (await writer_of(shop).write(await a_run(shop), target)).ok
+    assert (await writer_of(shop).write(await a_run(shop), target, signer=signer)).ok
     return target
 
 

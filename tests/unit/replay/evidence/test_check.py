@@ -202,6 +202,9 @@ WITH_ROWS: list[tuple[str, str, str, str]] = [
     ),
     ("live_rows", '"loops":[\n', '"loops":[\n\n', f"{LIVE}, rows.loops, line 18: is not an object in canonical form"),
     ("live_rows", '"row_counts"', '"more":1,\n"row_counts"', f"{LIVE}, more: is not a field that evidence has"),
+    ("live_rows", '"schema":"noetl.evidence.live_rows/1",\n', "", f"{LIVE}, schema: is missing"),
+    ("live_rows", ',"projection":"execution"', "", f"{LIVE}, scope.projection: is missing"),
+    ("live_rows", '"exported_at"', '"imported_at"', f"{LIVE}, imported_at: is not a field that evidence has"),
     ("live_rows", '"name":"memory"', '"name":1', f"{LIVE}, adapter.name: Expected `str`, got `int`"),
     ("live_rows", '"rows":{', '"rows" : {', f"{LIVE}, line 6: is neither a field nor a row"),
     ("replay_state", '"step":"load"', '"step":"lead"', f"{STATE}, projection_checksums.commands: says"),
@@ -243,6 +246,16 @@ async def test_a_document_with_rows_is_checked_in_itself(
 ) -> None:
     change_text(directory, role, lambda text: text.replace(old, new, 1))
     assert any(found.startswith(expected) for found in named(directory)), named(directory)
+
+
+async def test_fields_stand_in_their_order(directory: Path) -> None:
+    def swap(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        lines[1], lines[2] = lines[2], lines[1]
+        return "".join(lines)
+
+    change_text(directory, "live_rows", swap)
+    assert named(directory) == [f"{LIVE}, (layout): its fields stand in another order"]
 
 
 async def test_a_payload_that_was_left_out_is_missed(directory: Path) -> None:

@@ -41,6 +41,7 @@ from noetl.runtime.wiring import Embedded, open_embedded
 from noetl.settings import Settings, load, resolve_home
 
 if TYPE_CHECKING:
+    from noetl.replay.evidence import Given
     from noetl.replay.service import Cutoff
 
 __all__ = ["Local"]
@@ -269,6 +270,16 @@ class Local:
             await self._known(embedded, execution_id)
             await embedded.projector.catch_up()
             return proof_of(await embedded.verifier.verify(self._root(execution_id)), execution_id)
+
+    async def evidence(self, execution_id: int, directory: Path, sign: bool) -> Given:
+        """Write evidence into a new directory."""
+        from noetl.runtime.evidence import evidence_of, signer_of
+
+        async with self._opened(examine=True) as embedded:
+            await self._known(embedded, execution_id)
+            await embedded.projector.catch_up(snapshots=False)
+            signer = await signer_of(self.home) if sign else None
+            return await evidence_of(embedded).write(self._root(execution_id), directory, signer=signer)
 
     async def cancel(self, execution_id: int, reason: str, cascade: bool) -> bool:
         """End an execution; False if it has ended already."""

@@ -14,12 +14,14 @@ from noetl.kernel.vocabulary import canonical_type
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
 
     from noetl.api.state import Proof, State
     from noetl.kernel.event import Envelope
+    from noetl.replay.evidence import Given
     from noetl.replay.service import Cutoff
     from noetl.runtime.logs import LogLine, LogPage
 
@@ -68,6 +70,10 @@ class Records(Protocol):
 
     async def verify(self, execution_id: int) -> Proof:
         """Whether the log is what was written."""
+        ...
+
+    async def evidence(self, execution_id: int, directory: Path, sign: bool) -> Given:
+        """Write evidence into a new directory."""
         ...
 
     async def cancel(self, execution_id: int, reason: str, cascade: bool) -> bool:
@@ -197,6 +203,12 @@ class Run:
     def verify(self) -> Proof:
         """Prove that the log is what was written, and that the state is what the log gives."""
         return self._records.ask(self._records.verify(self.execution_id))
+
+    def evidence(self, directory: str | Path, *, sign: bool = False) -> Given:
+        """Write evidence of it into a new directory, which proves itself, and say whether all of it holds."""
+        from pathlib import Path
+
+        return self._records.ask(self._records.evidence(self.execution_id, Path(directory), sign))
 
     def cancel(self, reason: str = "cancelled by a user", *, cascade: bool = True) -> bool:
         """End it, and with `cascade` those it has called; False if it has ended already."""

@@ -27,6 +27,9 @@ from noetl.kernel.time import format_time
 from noetl.kernel.vocabulary import TERMINAL_TYPES, canonical_type
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from noetl.replay.evidence import Given
     from noetl.replay.service import Cutoff
     from noetl.runtime.logs import LogPage
 
@@ -236,6 +239,13 @@ class Server:
         from noetl.replay.service import Cutoff
 
         return prove(execution_id, events, await self.replay(execution_id, Cutoff(event_id=events[-1].event_id)))
+
+    async def evidence(self, execution_id: int, directory: Path, sign: bool) -> Given:
+        """Evidence is given where the log is, not over the network. Raises InvalidInput."""
+        raise InvalidInput(
+            f"evidence of execution {execution_id} is given where its log is, not over {self.url}",
+            hint=f"with the settings of that server: noetl evidence {execution_id} --out DIR",
+        )
 
     async def retry(self, execution_id: int, again: Again) -> Outcome:
         """Have a server go on from a step of an execution, and follow that to its end."""

@@ -300,6 +300,23 @@ def test_a_run_verifies_and_a_changed_one_does_not(home: Path) -> None:
         proof.raise_for_status()
 
 
+def test_a_run_gives_evidence_and_so_does_one_that_does_not_verify(home: Path, tmp_path: Path) -> None:
+    import sqlite3
+
+    from noetl.replay.evidence import check_evidence
+
+    run = noetl.run(HELLO, home=home)
+    given = run.evidence(tmp_path / "sound", sign=True)
+    assert (given.ok, given.checksum, given.scope.execution_id) == (True, run.checksum, run.execution_id)
+    assert check_evidence(tmp_path / "sound", trusted=given.signed_by).ok
+    with sqlite3.connect(home / "ledger.db") as ledger:
+        ledger.execute("UPDATE event SET node_name = 'x' WHERE event_type = 'call.done'")
+    ledger.close()
+    given = run.evidence(str(tmp_path / "changed"))
+    assert (given.ok, given.chain) == (False, False)
+    assert "replay-state.json" in {problem.artifact for problem in check_evidence(tmp_path / "changed").problems}
+
+
 def test_what_tasks_printed_is_kept(home: Path) -> None:
     run = noetl.run(calling("python", code="print('one')\nprint('two')\nresult = 1"), home=home)
     assert [(line.step, line.text) for line in run.logs()] == [("only", "one"), ("only", "two")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from noetl.cli.output import note, print_json, readable, with_text_ids
 
 if TYPE_CHECKING:
     from noetl.replay.evidence import Checked, Given
-    from noetl.runtime.home import Home
-    from noetl.tools.secrets.signing import Signer
 
 __all__ = ["command"]
 
@@ -76,27 +73,20 @@ def check(directory: Path, trusted: str | None, as_json: bool) -> int:
 
 
 async def _give(execution: str, out: Path, sign: bool, home: Path | None, tenant: str | None, as_json: bool) -> int:
-    from noetl.runtime.evidence import evidence_of
+    from noetl.runtime.evidence import evidence_of, signer_of
     from noetl.runtime.wiring import open_embedded
 
     settings, place = settings_of(tenant), home_of(home)
     async with open_embedded(place, settings, examine=True) as embedded:
         root = await find_root(embedded, execution, settings)
         await embedded.projector.catch_up(snapshots=False)  # a run that was killed had no time to
-        signer = await _signer(place) if sign else None
+        signer = await signer_of(place) if sign else None
         given = await evidence_of(embedded).write(root, out, signer=signer)
     if as_json:
         print_json(with_text_ids({**msgspec.to_builtins(given), "ok": given.ok, "directory": str(out)}))
     else:
         _show_given(given, out)
     return OK if given.ok else MISMATCH
-
-
-async def _signer(place: Home) -> Signer:
-    from noetl.tools.secrets.signing import load_signer
-    from noetl.tools.secrets.wallet import archive_keys
-
-    return await load_signer(archive_keys(place.wallet, os.environ))
 
 
 def _show_given(given: Given, out: Path) -> None:

@@ -228,11 +228,10 @@ class _Check:
             place = f"steps[{number}]"
             moments += [step.started_at, step.ended_at]
             self._check_duration(name, f"{place}.duration_us", step)
-            holds = self._said.get(step.name)
-            if holds is not None and holds != (step.return_code == 0):
-                self._findings.add(name, f"{place}.return_code", f"is {step.return_code} for '{step.name}'")
-            elif step.return_code != 0:
-                self._findings.add(name, f"{place}.return_code", f"is {step.return_code}: '{step.name}' does not hold")
+            holds = self._said.get(step.name, step.return_code == 0)
+            if not holds or step.return_code != 0:
+                verdict = "holds" if holds and step.name in self._said else "does not hold"
+                self._findings.add(name, f"{place}.return_code", f"is {step.return_code}: '{step.name}' {verdict}")
         moments.append(manifest.ended_at)
         if not all(is_canonical_time(moment) for moment in moments):
             self._findings.add(name, "steps", "have a time that is none")

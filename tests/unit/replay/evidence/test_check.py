@@ -229,7 +229,7 @@ WITH_ROWS: list[tuple[str, str, str, str]] = [
         "payload_resolution",
         '"error":null',
         '"error":"missing"',
-        "manifest.json, steps[5].return_code: is 0 for 'payload_resolution'",
+        "manifest.json, steps[5].return_code: is 0: 'payload_resolution' does not hold",
     ),
     (
         "payload_resolution",

@@ -42,6 +42,7 @@ _CONNECT_PORT = 15002
 _CONNECT_SECONDS = 5.0
 _ENDS_SECONDS = 1.0
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_FILES = ("spark.jars", "spark.files", "spark.archives", "spark.submit.pyFiles")
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,10 +256,17 @@ def _first_difference(root: SparkSession, info: SessionInfo, wanted: SessionConf
 
 
 def _is_same(name: str, have: str | None, want: str) -> bool:
-    """Spark and we put options of our own before those that somebody has chosen for a JVM."""
+    """Spark and we put options of our own before those that somebody has chosen for a JVM, and Spark writes the names
+    of local files as addresses."""
     if have is not None and name.endswith(".extraJavaOptions"):
         return have == want or have.endswith(f" {want.strip()}")
+    if have is not None and name in _FILES:
+        return _as_addresses(have) == _as_addresses(want)
     return have == want
+
+
+def _as_addresses(files: str) -> list[str]:
+    return [file if ":/" in file else f"file://{Path(file).absolute()}" for file in files.split(",") if file]
 
 
 # --- Elsewhere --------------------------------------------------------------------------------------------

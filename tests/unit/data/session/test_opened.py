@@ -22,6 +22,8 @@ from noetl.data.session.refusals import SparkLost, SparkUnavailable
         ("spark.driver.memory", None, "2g", False),
         ("spark.driver.extraJavaOptions", "-Dspark=1 -Dours=2 -Xss4m", "-Xss4m", True),
         ("spark.driver.extraJavaOptions", "-Dspark=1 -Dours=2", "-Xss4m", False),
+        ("spark.jars", "file:///a/b.jar,file:///c.jar", "/a/b.jar,/c.jar", True),
+        ("spark.jars", "file:///a/b.jar", "/a/c.jar", False),
         ("spark.driver.extraJavaOptions", "-Dspark=1 -Dours=2 -XXss4m", "Xss4m", False),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from noetl.data.lake.layout import SCHEMA, batch_of
 from noetl.data.source.events import Span, batches
 from noetl.data.source.log import EventLog, Term
-from noetl.errors import Corruption, InvalidInput
+from noetl.errors import Corruption, InvalidInput, NotFound
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_stream
 from noetl.ports.ledger import Ledger
@@ -25,7 +25,7 @@ Change = Callable[[str], Awaitable[None]]
 class EventLogContract:
     """Subclasses bring `ledger`, that is written, `read`, that opens what is tested, and `change`, that runs SQL."""
 
-    table = "event"
+    table, bytes, hex = "event", "BLOB", "x'%s'"
 
     async def fill(self, ledger: Ledger) -> None:
         """Seven events of two tenants, their executions by turns."""
@@ -71,6 +71,26 @@ class EventLogContract:
         await change(f"DELETE FROM {self.table} WHERE position = 4")
         with read() as log, pytest.raises(Corruption, match="no event at position 4, though it has committed up to 7"):
             list(log.pages(["position"], (), 0, 7))
+
+    async def test_an_event_that_has_left_for_an_archive_is_another_matter(
+        self, ledger: Ledger, read: Read, change: Change
+    ) -> None:
+        await self.fill(ledger)
+        expected = {item.position: item.event.envelope_checksum for item in await ledger.read_all(limit=10)}
+        await change(
+            f"CREATE TABLE IF NOT EXISTS forgotten_run (first_position BIGINT, last_position BIGINT, tenant_id TEXT, "
+            f"root TEXT, checksums {self.bytes})"
+        )
+        await change(f"INSERT INTO forgotten_run VALUES (4, 5, 'acme', 'r', {self.hex % (expected[4] + expected[5])})")
+        await change(f"DELETE FROM {self.table} WHERE position IN (4, 5)")
+        try:
+            with read() as log:
+                assert dict(one for page in log.checksums(0, 7) for one in page) == expected
+                assert min(one for page in log.checksums(4, 7) for one in page) == (5, expected[5])
+                with pytest.raises(NotFound, match=r"position 4 has left .* for an archive"):
+                    list(log.pages(["position"], (), 0, 7))
+        finally:
+            await change("DELETE FROM forgotten_run")
 
     async def test_fields_of_a_later_release_are_seen(self, ledger: Ledger, read: Read, change: Change) -> None:
         await self.fill(ledger)

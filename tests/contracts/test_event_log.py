@@ -44,7 +44,7 @@ class TestSqliteEventLog(EventLogContract):
 
 
 class TestPostgresEventLog(EventLogContract):
-    table = "event_log"
+    table, bytes, hex = "event_log", "BYTEA", "decode('%s', 'hex')"
 
     @pytest.fixture
     async def database(self, open_database: OpenDatabase) -> PostgresDatabase:

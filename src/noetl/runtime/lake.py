@@ -44,31 +44,42 @@ async def sync_lake(
     lake: Lake,
     *,
     follow: bool,
+    iceberg: bool = False,
     stop: asyncio.Event,
     tell: Callable[[Synced], None],
     begun: Callable[[], None] = lambda: None,
 ) -> Synced:
-    """Copy what the lake does not have, and with `follow` go on until `stop` is set. Spark is started if there is
-    something to copy, which `begun` is told. Raises what `noetl.data.lake.syncing.sync` does, and SparkUnavailable."""
+    """Copy what the lake does not have, and with `follow` go on until `stop` is set.
+
+    Spark is started if there is something to copy, which `begun` is told. With `iceberg` rows go to a table of
+    Iceberg's in the same directory. Raises what `noetl.data.lake.syncing.sync` does, and SparkUnavailable.
+    """
     from noetl.data.lake.syncing import Synced, recognise, sync
     from noetl.data.session import SparkSessions, session_conf
     from noetl.data.source import place_here, register
 
     spec, start = ledger_of(home, settings), lake.snapshot()
     end = await asyncio.to_thread(recognise, start, spec)
-    if not follow and end == start.last_position:
+    if not follow and not iceberg and end == start.last_position:
         return Synced(head=end, ledger=end)
     if settings.spark.remote is not None:
         raise InvalidInput("a lake is not written over Spark Connect", hint="unset spark.remote for this command")
     begun()
     session = await SparkSessions.shared(home.path.absolute()).get(session_conf(settings.spark))
-    register(
-        session, place=place_here(os.environ, Path.cwd(), home.path), push_filters=False, ledger=settings.ledger.url
-    )
+    place = place_here(os.environ, Path.cwd(), home.path)
+    register(session, place=place, push_filters=False, ledger=settings.ledger.url)
     stopping = threading.Event()
-    work = asyncio.ensure_future(
-        asyncio.to_thread(sync, session, lake, spec, follow=follow, stopping=stopping, tell=tell)
-    )
+
+    def copy() -> Synced:
+        if not iceberg:
+            return sync(session, lake, spec, follow=follow, stopping=stopping, tell=tell)
+        from noetl.data.lake.iceberg import IcebergTable, alone
+
+        with alone(lake.path):
+            table = IcebergTable(session, lake.path)
+            return sync(session, table, spec, follow=follow, stopping=stopping, tell=tell)
+
+    work = asyncio.ensure_future(asyncio.to_thread(copy))
     asked = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([work, asked], return_when=asyncio.FIRST_COMPLETED)

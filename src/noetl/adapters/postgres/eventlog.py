@@ -16,7 +16,7 @@ from noetl.adapters.postgres.address import Address
 from noetl.adapters.postgres.failures import explain
 from noetl.adapters.postgres.migrations import SCHEMA
 from noetl.adapters.postgres.rows import COLUMNS
-from noetl.errors import Corruption, InvalidInput
+from noetl.errors import Corruption, InvalidInput, NotFound
 
 __all__ = ["PostgresEventLog"]
 
@@ -72,7 +72,7 @@ class PostgresEventLog:
         while page := self._all(sql, (last, to, _PAGE_CHECKSUMS)):
             last = page[-1][0]
             yield [(position, checksum) for position, checksum in page]
-        if self._all("SELECT 1 WHERE to_regclass('forgotten_run') IS NOT NULL", ()):
+        if self._has_forgotten():
             runs = self._all(
                 "SELECT first_position, checksums FROM forgotten_run WHERE first_position <= %s AND last_position > %s",
                 (to, after),
@@ -130,9 +130,23 @@ class PostgresEventLog:
         expected = last + len(page)
         if not page or page[-1][0] != expected:
             missing = next((last + n for n, row in enumerate(page, 1) if row[0] != last + n), expected + 1)
+            self._check_forgotten(missing)
             raise Corruption(
                 f"{self._address} has no event at position {missing}, though it has committed up to {to}",
                 hint="run noetl verify --all",
+            )
+
+    def _has_forgotten(self) -> bool:
+        """Whether events may have left for an archive; ledgers of earlier releases cannot tell."""
+        return bool(self._all("SELECT 1 WHERE to_regclass('forgotten_run') IS NOT NULL", ()))
+
+    def _check_forgotten(self, position: int) -> None:
+        """Raise NotFound if the event at a position has left the ledger for an archive."""
+        covers = "SELECT 1 FROM forgotten_run WHERE first_position <= %s AND last_position >= %s"
+        if self._has_forgotten() and self._all(covers, (position, position)):
+            raise NotFound(
+                f"the event at position {position} has left {self._address} for an archive",
+                hint="noetl restore puts the events of an archive back",
             )
 
     def _all(self, sql: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from noetl.adapters.sqlite.readonly import connect, explained
 from noetl.adapters.sqlite.rows import COLUMNS, fetch_ledger_head
-from noetl.errors import Corruption, InvalidInput
+from noetl.errors import Corruption, InvalidInput, NotFound
 
 __all__ = ["OPERATORS", "SqliteEventLog", "Term"]
 
@@ -66,7 +66,7 @@ class SqliteEventLog:
         ):
             last = page[-1][0]
             yield page
-        if self._all("SELECT 1 FROM sqlite_schema WHERE name = 'forgotten_run'", ()):
+        if self._has_forgotten():
             # The primary key; a run is short, so those that begin well before hold nothing of this range.
             runs = self._all(
                 "SELECT first_position, checksums FROM forgotten_run WHERE first_position <= ? AND last_position > ?",
@@ -141,9 +141,23 @@ class SqliteEventLog:
         expected = last + len(page)
         if not page or page[-1][0] != expected:
             missing = next((last + n for n, row in enumerate(page, 1) if row[0] != last + n), expected + 1)
+            self._check_forgotten(missing)
             raise Corruption(
                 f"{self._path} has no event at position {missing}, though it has committed up to {to}",
                 hint="run noetl verify --all",
+            )
+
+    def _has_forgotten(self) -> bool:
+        """Whether events may have left for an archive; ledgers of earlier releases cannot tell."""
+        return bool(self._all("SELECT 1 FROM sqlite_schema WHERE name = 'forgotten_run'", ()))
+
+    def _check_forgotten(self, position: int) -> None:
+        """Raise NotFound if the event at a position has left the ledger for an archive."""
+        covers = "SELECT 1 FROM forgotten_run WHERE first_position <= ? AND last_position >= ?"
+        if self._has_forgotten() and self._all(covers, (position, position)):
+            raise NotFound(
+                f"the event at position {position} has left {self._path} for an archive",
+                hint="noetl restore puts the events of an archive back",
             )
 
     def _all(self, sql: str, parameters: tuple[Any, ...]) -> list[Any]:

@@ -50,18 +50,28 @@ def _lake(function: F) -> F:
 
 @command.command("sync", epilog="Example: noetl lake sync --follow")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until SIGTERM or an interrupt.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="Files with a log of their own, or a table of Apache Iceberg, whose runtime Spark must have.",
+)
 @_lake
-def sync(follow: bool, path: Path | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def sync(
+    follow: bool, kind: str, path: Path | None, home: Path | None, tenant: str | None, as_json: bool
+) -> int | None:
     """Copy the events that the lake does not have yet, of all tenants.
 
     Spark reads the ledger by position and writes the files. It may be killed at any moment and run twice at once:
     every position is in the lake once, and none is left out. With --follow, --json gives a line for each commit.
     """
     settings = settings_of(tenant)
-    return run_async(_sync(home_of(home), settings, path, follow, as_json))
+    return run_async(_sync(home_of(home), settings, path, follow, kind == "iceberg", as_json))
 
 
-async def _sync(home: Home, settings: Settings, path: Path | None, follow: bool, as_json: bool) -> int:
+async def _sync(home: Home, settings: Settings, path: Path | None, follow: bool, iceberg: bool, as_json: bool) -> int:
     from noetl.cli.stopping import asked_to_stop
     from noetl.runtime.lake import lake_of, sync_lake
 
@@ -77,7 +87,7 @@ async def _sync(home: Home, settings: Settings, path: Path | None, follow: bool,
             if not as_json:
                 note(f"copying events to {lake.path}" + (", until it is stopped" if follow else ""))
 
-        done = await sync_lake(home, settings, lake, follow=follow, stop=stop, tell=tell, begun=begun)
+        done = await sync_lake(home, settings, lake, follow=follow, iceberg=iceberg, stop=stop, tell=tell, begun=begun)
     if as_json and not follow:
         print_json(_synced(lake, done))
     elif not as_json:
@@ -93,8 +103,9 @@ def _summary(lake: Lake, done: Synced) -> str:
     if not done.events:
         return f"{lake.path} has every event, up to position {done.head}"
     rate = done.events / done.seconds if done.seconds else 0
+    files = f" and {done.files} files with {size(done.bytes)}" if done.files else ""
     return (
-        f"{done.events} events in {done.commits} commits and {done.files} files with {size(done.bytes)}, "
+        f"{done.events} events in {done.commits} commits{files}, "
         f"{rate:.0f} events/s; the lake ends at position {done.head}"
     )
 

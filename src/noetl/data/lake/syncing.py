@@ -14,13 +14,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from noetl.data.lake.layout import SCHEMA
-from noetl.data.lake.log import Commit, Lake, Snapshot
-from noetl.data.lake.tasks import WRITTEN, Written, read_written, writer
+from noetl.data.lake.log import Lake, Snapshot
+from noetl.data.lake.tasks import WRITTEN, read_written, writer
 from noetl.data.session.explaining import explain
 from noetl.data.session.jobs import is_classic
 from noetl.data.source.events import POSITION
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Sizes", "Synced", "recognise", "sync"]
+__all__ = ["LakeTarget", "Sizes", "Synced", "Taken", "Target", "recognise", "sync"]
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2
@@ -62,12 +62,34 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch has added."""
+
+    last: int
+    events: int
+    files: int = 0
+    bytes: int = 0
+
+
+class Target(Protocol):
+    """Where events are copied to: something that knows how far it has come, and adds a batch whole or not at all."""
+
+    def end(self) -> Snapshot:
+        """How far it has come."""
+        ...
+
+    def take(self, rows: DataFrame) -> Taken | None:
+        """Add what it does not have of these rows; None if it has all of them. Raises Conflict if somebody else has
+        changed it meanwhile: the caller tries again."""
+        ...
+
+
 Tell = Callable[[Synced], None]
 
 
 def sync(
     spark: SparkSession,
-    lake: Lake,
+    lake: Lake | Target,
     spec: LogSpec,
     *,
     follow: bool = False,
@@ -82,7 +104,8 @@ def sync(
     """
     if not is_classic(spark):
         raise InvalidInput("a lake is not written over Spark Connect", hint="unset spark.remote for this command")
-    run = _Run(spark, lake, spec, sizes or Sizes(), tell)
+    target = LakeTarget(lake) if isinstance(lake, Lake) else lake
+    run = _Run(spark, target, spec, sizes or Sizes(), tell)
     return run.work(follow, stopping or threading.Event())
 
 
@@ -105,14 +128,45 @@ def recognise(lake: Snapshot, spec: LogSpec) -> int:
         return head
 
 
+class LakeTarget:
+    """A lake of ours: tasks write its files, and the driver commits them."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def end(self) -> Snapshot:
+        """How far it has come."""
+        return self._lake.snapshot()
+
+    def take(self, rows: DataFrame) -> Taken | None:
+        """Add what it does not have of these rows."""
+        before = self._lake.snapshot()
+        work = writer(str(self._lake.path), before.commit + 1)
+        fresh = rows.filter(f"{POSITION} > {before.last_position}")
+        written = read_written((row[0], row[1], row[2]) for row in fresh.mapInArrow(work, WRITTEN).collect())
+        if not written:
+            return None
+        first = min(one.file.first_position for one in written)
+        end = max(written, key=lambda one: one.last)
+        files = [one.file for one in written]
+        try:
+            self._lake.append(first, end.last, files, checksum=end.checksum, now=time.time_ns() // 1000)
+        except Conflict:
+            for file in files:  # nobody else knows these files, and nobody ever will
+                self._lake.place(file).unlink(missing_ok=True)
+            raise
+        size = sum(file.bytes for file in files)
+        return Taken(last=end.last, events=end.last - first + 1, files=len(files), bytes=size)
+
+
 class _Run:
     """One run. What went wrong in a batch is kept here, because Spark would only pass on its text."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, spec: LogSpec, sizes: Sizes, tell: Tell) -> None:
-        self._spark, self._lake, self._spec, self._sizes, self._tell = spark, lake, spec, sizes, tell
+    def __init__(self, spark: SparkSession, target: Target, spec: LogSpec, sizes: Sizes, tell: Tell) -> None:
+        self._spark, self._target, self._sizes, self._tell = spark, target, sizes, tell
         self._failed: NoetlError | None = None
         self._began = time.monotonic()
-        start = lake.snapshot()
+        start = target.end()
         self._done = Synced(head=start.last_position, ledger=recognise(start, spec))
 
     def work(self, follow: bool, stopping: threading.Event) -> Synced:
@@ -153,12 +207,7 @@ class _Run:
 
     def _batch(self, rows: DataFrame, _number: int) -> None:
         try:
-            for _ in range(_TRIES):
-                if self._try_batch(rows):
-                    return
-            raise Unavailable(
-                f"{self._lake.path} was changed by others {_TRIES} times meanwhile", hint="run one sync at a time"
-            )
+            self._take(rows)
         except NoetlError as error:
             self._failed = error
             raise
@@ -166,42 +215,29 @@ class _Run:
             self._failed = Unavailable(f"a batch of the lake failed: {explain(error).message}")
             raise
 
-    def _try_batch(self, rows: DataFrame) -> bool:
-        """Copy what the lake does not have of a batch; False if somebody else was faster."""
-        before = self._lake.snapshot()
-        work = writer(str(self._lake.path), before.commit + 1)
-        fresh = rows.filter(f"{POSITION} > {before.last_position}")
-        written = read_written((row[0], row[1], row[2]) for row in fresh.mapInArrow(work, WRITTEN).collect())
-        if not written:
-            return True
-        first = min(one.file.first_position for one in written)
-        end = max(written, key=lambda one: one.last)
-        files = [one.file for one in written]
-        try:
-            commit = self._lake.append(first, end.last, files, checksum=end.checksum, now=time.time_ns() // 1000)
-        except Conflict:
-            self._discard(written)
-            if self._lake.snapshot().commit == before.commit:
-                raise
-            return False
-        self._tally(commit)
-        return True
+    def _take(self, rows: DataFrame) -> None:
+        """Add a batch, and look again if somebody else was faster."""
+        for number in range(_TRIES):
+            try:
+                taken = self._target.take(rows)
+            except Conflict:
+                if number == _TRIES - 1:
+                    raise
+                continue
+            if taken is not None:
+                self._tally(taken)
+            return
 
-    def _discard(self, written: list[Written]) -> None:
-        """Nobody else knows these files, and nobody ever will."""
-        for one in written:
-            self._lake.place(one.file).unlink(missing_ok=True)
-
-    def _tally(self, commit: Commit) -> None:
+    def _tally(self, taken: Taken) -> None:
         done = self._done
         self._done = Synced(
-            head=commit.last_position,
-            ledger=max(done.ledger, commit.last_position),
+            head=taken.last,
+            ledger=max(done.ledger, taken.last),
             commits=done.commits + 1,
-            events=done.events + commit.last_position - commit.first_position + 1,
-            files=done.files + len(commit.add),
-            bytes=done.bytes + sum(file.bytes for file in commit.add),
+            events=done.events + taken.events,
+            files=done.files + taken.files,
+            bytes=done.bytes + taken.bytes,
             seconds=time.monotonic() - self._began,
         )
-        _log.info("the lake %s has events up to position %s", self._lake.path, commit.last_position)
+        _log.info("the lake has events up to position %s", taken.last)
         self._tell(self._done)

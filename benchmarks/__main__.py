@@ -16,6 +16,7 @@ from benchmarks.execute import execute
 from benchmarks.folding import fold
 from benchmarks.frames import frames
 from benchmarks.harness import Measurement
+from benchmarks.lake_sync import lake_sync
 from benchmarks.pass_table import pass_table
 from benchmarks.payload_write import payload_write
 from benchmarks.projector import projector
@@ -53,6 +54,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),
     "empty_stage": (empty_stage, "ours < 0.5 s"),
+    "lake_sync": (lake_sync, ">= 0.4"),
     "stage_memory": (stage_memory, "<= 1.2"),
     "bulk_replay": (bulk_replay, ">= 1.2"),
 }

@@ -23,7 +23,7 @@ __all__ = ["lake_of", "ledger_of", "sync_lake"]
 _DIRECTORY = "lake"
 
 
-def lake_of(home: Home, settings: Settings, path: Path | None = None) -> Lake:
+def lake_of(home: Home, settings: Settings, path: str | Path | None = None) -> Lake:
     """The lake that a command means. Raises InvalidInput for an address that is no directory."""
     chosen = str(path or settings.lake.path or home.path / _DIRECTORY)
     if "://" in chosen:

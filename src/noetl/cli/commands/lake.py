@@ -40,12 +40,9 @@ def command() -> None:
 
 def _lake(function: F) -> F:
     """`--path`, and what every command understands."""
-    return click.option(
-        "--path",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Where the lake is  [lake.path, or lake in the home]",
-    )(common(function))
+    return click.option("--path", metavar="DIR", help="Where the lake is  [lake.path, or lake in the home]")(
+        common(function)
+    )
 
 
 @command.command("sync", epilog="Example: noetl lake sync --follow")
@@ -59,9 +56,7 @@ def _lake(function: F) -> F:
     help="Files with a log of their own, or a table of Apache Iceberg, whose runtime Spark must have.",
 )
 @_lake
-def sync(
-    follow: bool, kind: str, path: Path | None, home: Path | None, tenant: str | None, as_json: bool
-) -> int | None:
+def sync(follow: bool, kind: str, path: str | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
     """Copy the events that the lake does not have yet, of all tenants.
 
     Spark reads the ledger by position and writes the files. It may be killed at any moment and run twice at once:
@@ -71,7 +66,7 @@ def sync(
     return run_async(_sync(home_of(home), settings, path, follow, kind == "iceberg", as_json))
 
 
-async def _sync(home: Home, settings: Settings, path: Path | None, follow: bool, iceberg: bool, as_json: bool) -> int:
+async def _sync(home: Home, settings: Settings, path: str | None, follow: bool, iceberg: bool, as_json: bool) -> int:
     from noetl.cli.stopping import asked_to_stop
     from noetl.runtime.lake import lake_of, sync_lake
 
@@ -112,7 +107,7 @@ def _summary(lake: Lake, done: Synced) -> str:
 
 @command.command("status", epilog="Example: noetl lake status --json")
 @_lake
-def status(path: Path | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def status(path: str | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
     """Show how far the lake is, and what it holds."""
     from noetl.data.lake.syncing import recognise
     from noetl.runtime.lake import lake_of, ledger_of
@@ -156,7 +151,7 @@ def _show_status(found: dict[str, Any]) -> None:
 @click.option("--repair", is_flag=True, help="Make files that are damaged or gone again from the ledger.")
 @_lake
 def verify(
-    offline: bool, repair: bool, path: Path | None, home: Path | None, tenant: str | None, as_json: bool
+    offline: bool, repair: bool, path: str | None, home: Path | None, tenant: str | None, as_json: bool
 ) -> int | None:
     """Prove that every position is in the lake once, and every event as it is in the ledger.
 
@@ -203,7 +198,7 @@ def _show_verified(lake: Lake, found: Verified, done: list[Repaired]) -> None:
 @command.command("compact", epilog="Example: noetl lake compact --target 128MiB")
 @click.option("--target", metavar="SIZE", default="64MiB", show_default=True, help="How large a file may become.")
 @_lake
-def compact(target: str, path: Path | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def compact(target: str, path: str | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
     """Put small files together. Whoever reads sees the old files or the new ones, and the old ones stay for a while."""
     from noetl.data.lake.compacting import compact as compact_lake
     from noetl.runtime.lake import lake_of
@@ -226,7 +221,7 @@ def compact(target: str, path: Path | None, home: Path | None, tenant: str | Non
 @click.option("--grace", metavar="TIME", help="How long ago they must have been replaced  [lake.grace]")
 @_lake
 def vacuum(
-    delete: bool, grace: str | None, path: Path | None, home: Path | None, tenant: str | None, as_json: bool
+    delete: bool, grace: str | None, path: str | None, home: Path | None, tenant: str | None, as_json: bool
 ) -> int | None:
     """Find files that are no part of the lake any more: replaced, or left behind by a sync that was killed."""
     from noetl.data.lake.compacting import vacuum as vacuum_lake

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,30 +15,24 @@ from noetl.cli.counting import counted
 from noetl.cli.cutoffs import moment_of
 from noetl.cli.exits import MISMATCH, OK
 from noetl.cli.options import home_of, settings_of
-from noetl.cli.output import note, print_json, readable, table
-from noetl.errors import InvalidInput, NoetlError, NotFound
+from noetl.cli.output import note, print_json, readable, table, with_text_ids
+from noetl.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from noetl.data.bulk import Bounds
+    from noetl.data.bulk.checks import Checked
+    from noetl.data.bulk.examining import Standing
     from noetl.data.bulk.replaying import Origin, Plan, Summary
+    from noetl.data.bulk.verifying import Report
     from noetl.data.lake.log import Lake
     from noetl.runtime.home import Home
     from noetl.settings import Settings
 
-__all__ = ["lake_of", "replay_everything", "run_in_spark"]
+__all__ = ["replay_everything", "verify_everything"]
 
 T = TypeVar("T")
-_LOOK_SECONDS = 0.3
 _MOST_ERRORS = 10
-
-
-def lake_of(home: Home) -> Lake:
-    """The lake of an installation."""
-    from noetl.data.lake.log import Lake
-
-    return Lake(home.path / "lake")
+_WIDTH = 200
 
 
 async def replay_everything(
@@ -54,17 +47,18 @@ async def replay_everything(
     """Fold every execution into a new directory, and say what it has come to."""
     from noetl.data.bulk.directory import check_new
     from noetl.data.bulk.replaying import replay_all
+    from noetl.runtime.lake import lake_of
 
     settings, at = settings_of(), home_of(home)
     bounds = _bounds(as_of)
     check_new(out)
-    chosen = source or ("lake" if lake_of(at).exists() else "ledger")
+    chosen = source or ("lake" if lake_of(at, settings).exists() else "ledger")
 
-    def work(session: SparkSession) -> Summary:
+    def work(session: Any) -> Summary:
         plan = _plan(session, chosen, at, settings, tenant)
         return replay_all(out, chosen, bounds, plan=plan, tenant=tenant, states=states)
 
-    found = await run_in_spark(at, settings, work, "replay of everything", quiet=as_json)
+    found = await _in_spark(at, settings, work, "replay of everything", quiet=as_json)
     if as_json:
         print_json({"directory": str(out), **msgspec.to_builtins(found)})
     else:
@@ -90,73 +84,83 @@ def _bounds(as_of: str | None) -> Bounds:
     return Bounds.of(cutoff)
 
 
-def _plan(session: SparkSession, source: Origin, home: Home, settings: Settings, tenant: str | None) -> Plan:
+def _plan(session: Any, source: Origin, home: Home, settings: Settings, tenant: str | None) -> Plan:
     from noetl.data.bulk.job import plan_lake, plan_ledger
 
     if source == "lake":
-        lake = lake_of(home)
-        if not lake.exists():
-            raise NotFound(f"there is no lake at {lake.path}", hint="make one with noetl lake sync, or --from ledger")
-        return plan_lake(session, lake.path, tenant)
+        return plan_lake(session, _existing(home, settings).path, tenant)
     return plan_ledger(session, _registered(session, home, settings), tenant)
 
 
-def _registered(session: SparkSession, home: Home, settings: Settings) -> int:
+def _existing(home: Home, settings: Settings) -> Lake:
+    from noetl.runtime.lake import lake_of
+
+    lake = lake_of(home, settings)
+    if not lake.exists():
+        raise NotFound(f"there is no lake at {lake.path}", hint="make one with noetl lake sync")
+    return lake
+
+
+def _registered(session: Any, home: Home, settings: Settings) -> int:
     """Let the session read the ledger of an installation. The position at which it ends."""
     from noetl.data.source import register
-    from noetl.data.source.log import LogSpec, open_log, url_of_home
+    from noetl.data.source.log import open_log
+    from noetl.runtime.lake import ledger_of
 
-    with open_log(LogSpec(url_of_home(home.path), settings.ledger.busy_timeout)) as log:
+    with open_log(ledger_of(home, settings)) as log:
         head = log.head()
-    register(session, home.path)
+    register(session, home.path, ledger=settings.ledger.url)
     return head
 
 
-async def run_in_spark(
-    home: Home, settings: Settings, work: Callable[[SparkSession], T], description: str, *, quiet: bool
-) -> T:
-    """Do something with a session of this process, or the warm one of the home. An interrupt stops its jobs."""
-    from noetl.data.session import SparkSessions, explain, run_job, session_conf
-    from noetl.data.session.jobs import is_classic
+async def verify_everything(home: Path | None, tenant: str | None, as_json: bool) -> int:
+    """Examine all roots of the lake in parallel, and say what does not hold."""
+    from noetl.data.bulk import job
+    from noetl.data.bulk.verifying import verify_all
+    from noetl.data.lake.syncing import recognise
+    from noetl.data.source import place_here
+    from noetl.runtime.lake import ledger_of
+    from noetl.runtime.projector import PROJECTOR
+    from noetl.runtime.wiring import open_embedded
 
-    sessions = SparkSessions.shared(home.path)
-    session = await sessions.get(session_conf(settings.spark))
-    try:
-        if not is_classic(session):
-            raise InvalidInput(
-                f"a {description} does not work over Spark Connect", hint="unset spark.remote for this command"
-            )
-        async with _watched(session, quiet):
-            return await run_job(session, "noetl-bulk", lambda: work(session), description=description)
-    except NoetlError:
-        raise
-    except Exception as error:
-        raise NoetlError(f"Spark could not do it: {explain(error).message}") from error
-    finally:
-        await sessions.release(session)
+    settings, at = settings_of(), home_of(home)
+    lake = _existing(at, settings)
+    await asyncio.to_thread(recognise, lake.snapshot(), ledger_of(at, settings))
+    place = place_here(os.environ, Path.cwd(), at.path)
+
+    async def run(standing: Standing) -> list[Checked]:
+        def work(session: Any) -> list[Checked]:
+            return job.check(session, lake.path, place, standing, ledger=settings.ledger.url, tenant=tenant)
+
+        return await _in_spark(at, settings, work, "verification of everything", quiet=as_json)
+
+    async with open_embedded(at, settings, examine=True, table=True) as embedded:
+        report = await verify_all(
+            embedded.ledger,
+            embedded.projections,
+            embedded.verifier,
+            PROJECTOR,
+            lake.head(),
+            run,
+            outbox=embedded.outbox,
+            is_whole=tenant is None,
+        )
+    if as_json:
+        print_json(with_text_ids(msgspec.to_builtins(report)))
+    else:
+        _show_report(report)
+    return OK if report.ok else MISMATCH
 
 
-@contextlib.asynccontextmanager
-async def _watched(session: SparkSession, quiet: bool) -> AsyncIterator[None]:
-    """How many tasks have ended, on a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from noetl.data.bulk.job import tasks_done
+async def _in_spark(home: Home, settings: Settings, work: Callable[[Any], T], description: str, *, quiet: bool) -> T:
+    from noetl.data.bulk.running import run_in_spark
 
-    async def look() -> None:
-        with counted() as show:
-            while True:
-                done, of = await asyncio.to_thread(tasks_done, session)
-                show(f"tasks done of {of}", done)
-                await asyncio.sleep(_LOOK_SECONDS)
+    with counted(quiet=quiet) as show:
 
-    looking = asyncio.create_task(look())
-    try:
-        yield
-    finally:
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+        def tell(done: int, of: int) -> None:
+            show(f"{description}, tasks done of {of}", done)
+
+        return await run_in_spark(home.path.absolute(), settings.spark, work, description, tell)
 
 
 def _show(found: Summary, out: Path) -> None:
@@ -171,3 +175,22 @@ def _show(found: Summary, out: Path) -> None:
         click.echo(f"and {found.failed - _MOST_ERRORS} more: see column error of {out}/bundles")
     note(f"bundles{', states' if any(file.path.startswith('states') for file in found.files) else ''} "
          f"and a summary are in {out}")  # fmt: skip
+
+
+def _show_report(report: Report) -> None:
+    mark = click.style("ok", fg="green") if report.ok else click.style("MISMATCH", fg="red", bold=True)
+    click.echo(f"{mark}  {report.roots} roots, {report.streams} streams, {report.events} events up to position "
+               f"{report.position}, {'keyed' if report.keyed else 'unkeyed'}")  # fmt: skip
+    for problem in report.problems:
+        click.secho(f"    {readable(problem.what)}", fg="red")
+    for finding in report.findings[:_MOST_ERRORS]:
+        click.secho(f"{finding.stream_id} of tenant {finding.tenant_id}", fg="red", bold=True)
+        for what in [*(problem.what for problem in finding.problems), *finding.differences][:_MOST_ERRORS]:
+            click.secho(f"    {readable(what, _WIDTH)}", fg="red")
+    if report.mismatches > _MOST_ERRORS:
+        click.echo(f"and {report.mismatches - _MOST_ERRORS} roots more; --json names the first hundred")
+    click.echo(f"{report.mismatches} with a mismatch, {report.seconds:.1f} s, {report.events_per_second:,.0f} events/s")
+    if report.behind:
+        note(f"{report.behind} roots have events after the end of the lake and were not compared: run noetl lake sync")
+    if not report.keyed:
+        note("the wallet's key is not here: a well-made forgery would not be seen")

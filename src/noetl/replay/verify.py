@@ -29,7 +29,15 @@ from noetl.replay.service import Cutoff, Replayed, Replayer
 from noetl.replay.shares import progress_of
 from noetl.replay.walk import StreamWalk, seal_in_record
 
-__all__ = ["LedgerVerification", "Problem", "Verification", "Verifier"]
+__all__ = [
+    "LedgerVerification",
+    "Problem",
+    "Verification",
+    "Verifier",
+    "check_ledger_head",
+    "check_seals",
+    "head_fault",
+]
 
 _PAGE = 2000
 _MOST_DIFFERENCES = 100
@@ -159,7 +167,7 @@ class Verifier:
         if faults:
             found.problems += await self._strays(root)
         found.problems += faults
-        found.problems += _check_seals(walks)
+        found.problems += check_seals(walks)
         found.unsealed = sum(walk.unsealed for walk in walks.values() if not walk.dense)
         if parity:
             await self._check_parity(root, rows, found)
@@ -185,7 +193,7 @@ class Verifier:
             total += sum(int.from_bytes(stream.digest(), "big") for stream in page)
             found.streams += len(page)
             after = Stream(page[-1].tenant_id, page[-1].stream_id)
-        found.problems += _check_ledger_head(head, found.streams, f"{total % MODULUS:064x}", self._ledger.mac_key)
+        found.problems += check_ledger_head(head, found.streams, f"{total % MODULUS:064x}", self._ledger.mac_key)
         found.position = head.position
         found.problems += await self._check_positions(head)
         return found
@@ -251,7 +259,7 @@ class Verifier:
         problems = []
         for stream_id in sorted(walks.keys() | heads.keys()):
             walk, head = walks.get(stream_id), heads.get(stream_id)
-            event_id, what = _head_fault(walk, head, self._ledger.mac_key)
+            event_id, what = head_fault(walk, head, self._ledger.mac_key)
             if what:
                 problems.append(Problem(what=f"{stream_id}: {what}", event_id=event_id, stream_id=stream_id))
         return problems
@@ -318,7 +326,8 @@ def _problem(walk: StreamWalk, event_id: int, what: str) -> Problem:
     return Problem(what=f"{walk.stream_id}: {what}", event_id=event_id, stream_id=walk.stream_id)
 
 
-def _head_fault(walk: StreamWalk | None, head: StreamHead | None, key: bytes | None) -> tuple[int | None, str | None]:
+def head_fault(walk: StreamWalk | None, head: StreamHead | None, key: bytes | None) -> tuple[int | None, str | None]:
+    """What does not hold between the events of a stream and its head, and the event it is about."""
     if head is None:
         return (walk.first_event_id if walk else None), "its head is missing"
     if key is not None and head.mac != mac_of(key, head.digest()):
@@ -336,7 +345,8 @@ def _head_fault(walk: StreamWalk | None, head: StreamHead | None, key: bytes | N
     return None, None
 
 
-def _check_seals(walks: Mapping[str, StreamWalk]) -> list[Problem]:
+def check_seals(walks: Mapping[str, StreamWalk]) -> list[Problem]:
+    """Seals that do not hold for the events that were walked along."""
     problems = []
     for walk in list(walks.values()):
         for event_id, seal in walk.seals:
@@ -353,7 +363,8 @@ def _check_seals(walks: Mapping[str, StreamWalk]) -> list[Problem]:
     return problems
 
 
-def _check_ledger_head(head: LedgerHead, streams: int, total: str, key: bytes | None) -> list[Problem]:
+def check_ledger_head(head: LedgerHead, streams: int, total: str, key: bytes | None) -> list[Problem]:
+    """What does not hold between the heads of all streams, by their number and sum, and the head of the ledger."""
     problems = []
     if key is not None and head.position and head.mac != mac_of(key, head.digest()):
         problems.append(Problem(what="the ledger's head does not match its MAC: it was not written by us"))

@@ -27,8 +27,11 @@ _WIDTH = 40
 @click.command(epilog="Example: noetl verify --all")
 @click.argument("execution", metavar="ID", required=False)
 @click.option("--all", "all_", is_flag=True, help="Everything in the ledger, and the ledger itself.")
+@click.option("--spark", is_flag=True, help="With --all: in parallel, from the lake; for millions of events.")
 @common
-def command(execution: str | None, all_: bool, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+def command(
+    execution: str | None, all_: bool, spark: bool, home: Path | None, tenant: str | None, as_json: bool
+) -> int | None:
     """Prove that the log is what was written, and that the live state is what the log says.
 
     Checks every event against its checksum, the hash chains, the seals, the stream heads under the
@@ -36,6 +39,12 @@ def command(execution: str | None, all_: bool, home: Path | None, tenant: str | 
     """
     if all_ == (execution is not None):
         raise InvalidInput("name an execution, or ask for --all", hint="noetl verify ID, or noetl verify --all")
+    if spark and not all_:
+        raise click.UsageError("--spark verifies everything: give --all too")
+    if spark:
+        from noetl.cli.bulk import verify_everything
+
+        return run_async(verify_everything(home, tenant, as_json))
     return run_async(_verify(execution, home, tenant, as_json))
 
 

@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from noetl.data.bulk.bounds import EVERYTHING, Bounds
+from noetl.data.bulk.checks import Checked, Examination
 from noetl.data.bulk.columns import BUNDLES, ROWS
+from noetl.data.bulk.examining import Standing
 from noetl.data.bulk.parts import TOLD, Part
 from noetl.data.bulk.replaying import Plan
 from noetl.data.bulk.shares import pack, shares_of
 from noetl.data.bulk.tasks import Work
 from noetl.data.lake.log import Lake
 from noetl.data.session.unpacked import run_unpacked
+from noetl.data.session.variables import with_variables
 from noetl.data.source.options import ALL_TENANTS
+from noetl.data.source.place import Place
 from noetl.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bundles", "lake_work", "plan_lake", "plan_ledger", "rows", "tasks_done"]
+__all__ = ["bundles", "check", "lake_work", "plan_lake", "plan_ledger", "rows"]
 
-_TASKS = "noetl.data.bulk.tasks"
+_TASKS, _CHECKS = "noetl.data.bulk.tasks", "noetl.data.bulk.checks"
+_LEDGER = "NOETL_LEDGER__URL"
 _PIECES_PER_CORE = 4
 _SCHEMAS: dict[str, pa.Schema] = {"bundles": BUNDLES, "rows": ROWS, "files": TOLD}
 
@@ -115,9 +120,21 @@ def _parts(frame: DataFrame) -> list[Part]:
     return [msgspec.json.decode(bytes(row[0]), type=Part) for row in frame.collect()]
 
 
-def tasks_done(session: SparkSession) -> tuple[int, int]:
-    """How many tasks of what runs now have ended, and how many there are."""
-    tracker = session.sparkContext.statusTracker()
-    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    stages = [stage for stage in found if stage is not None]
-    return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+def check(
+    session: SparkSession, lake: Path, place: Place, standing: Standing, *, ledger: str | None, tenant: str | None
+) -> list[Checked]:
+    """Examine every root of a lake, or of one tenant, against what is live in the database of an installation.
+
+    `ledger` is the address of that database, where it is not in the home. It goes to the tasks as a variable of theirs,
+    and stands in no plan.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found = shares_of(Lake(lake), Bounds(position=standing.lake), tenant)
+    pieces = tuple(map(tuple, pack(found, _most_pieces(session))))
+    work = Examination(lake=str(lake), pieces=pieces, place=place, standing=standing)
+    target = functools.partial(run_unpacked, f"{_CHECKS}:check_shares", msgspec.json.encode(work))
+    with with_variables(session, {} if ledger is None else {_LEDGER: ledger}):
+        tasks = session.range(0, len(pieces), 1, max(len(pieces), 1))
+        told = tasks.mapInArrow(target, from_arrow_schema(TOLD)).collect()
+    return [msgspec.json.decode(bytes(row[0]), type=Checked) for row in told]

@@ -17,7 +17,7 @@ from noetl.data.bulk.merging import Source
 from noetl.data.lake.log import File, Lake
 from noetl.errors import Corruption
 
-__all__ = ["Share", "pack", "readable", "shares_of", "sources_of"]
+__all__ = ["Share", "files_of", "pack", "readable", "shares_of", "sources_of"]
 
 _COLUMNS = ("root", "position", "envelope")
 _BATCH_ROWS = 4096
@@ -52,8 +52,12 @@ def pack(shares: Sequence[Share], most: int) -> list[list[Share]]:
 
 def sources_of(lake: Lake, share: Share, bounds: Bounds) -> list[Source]:
     """The row groups of a share that may have events within bounds. Raises Corruption for a file that is damaged."""
-    files = [file for file in _files(lake, bounds) if (file.tenant, file.bucket) == (share.tenant, share.bucket)]
-    return [group for file in files for group in _groups(lake.place(file), file.path, bounds)]
+    return [group for file in files_of(lake, share, bounds) for group in _groups(lake.place(file), file.path, bounds)]
+
+
+def files_of(lake: Lake, share: Share, bounds: Bounds) -> list[File]:
+    """The files of a share that may have events within bounds."""
+    return [file for file in _files(lake, bounds) if (file.tenant, file.bucket) == (share.tenant, share.bucket)]
 
 
 def _files(lake: Lake, bounds: Bounds) -> list[File]:

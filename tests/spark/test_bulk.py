@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from noetl.adapters.objects.filesystem import FilesystemObjectStore
 from noetl.data.bulk import Bounds, job
+from noetl.data.bulk.archived import find_bundles
 from noetl.data.bulk.columns import BUNDLES, ROWS
 from noetl.data.bulk.replaying import Plan, Summary, replay_all
 from noetl.data.source import register
+from noetl.data.source.place import Place
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Recorded
 from noetl.kernel.streams import root_of
 from noetl.kernel.tail import Stream
 from noetl.replay.service import Cutoff
 from tests.golden.test_corpus import FILES, PINNED, events_of
+from tests.unit.archive.bundle.golden import archive
 from tests.unit.data.bulk.tables import golden, lake_of
 from tests.unit.runtime.plant import opened
 
@@ -37,6 +41,7 @@ class House:
         self.place = place
         self.home = place / "home"
         self.lake = place / "lake"
+        self.archive = place / "archive"
 
     async def fill(self) -> None:
         async with opened(self.place) as plant:
@@ -44,6 +49,13 @@ class House:
             await ledger.adopt(item.event for item in golden())
             recorded = await ledger.read_all(limit=100_000)
         lake_of(self.lake, list(recorded), commits=2)
+        objects = FilesystemObjectStore(self.archive)
+        for file in FILES:
+            if events_of(file)[0].execution_id is not None:
+                await archive(objects, [events_of(file)])
+
+    async def bundles(self) -> list[str]:
+        return await find_bundles(FilesystemObjectStore(self.archive))
 
     async def replayed(self, position: int) -> Bundles:
         """Root by root, in this process."""
@@ -80,13 +92,19 @@ def everywhere(house: House, session: SparkSession, tmp_path_factory: pytest.Tem
     plans: dict[str, Plan] = {
         "lake": job.plan_lake(session, house.lake),
         "ledger": job.plan_ledger(session, len(golden())),
+        "archive": job.plan_archive(
+            session,
+            Place(home=str(house.home), directory=str(house.place)),
+            house.archive.as_uri(),
+            asyncio.run(house.bundles()),
+        ),
     }
     found = {"single process": asyncio.run(house.replayed(len(golden())))}
     summaries: list[Summary] = []
     for name, plan in plans.items():
         summaries.append(replay_all(out / name, name, plan=plan))  # type: ignore[arg-type]  # one of the origins
         found[name] = bundles_in(out / name)
-    assert len({(told.checksum, told.roots, told.events) for told in summaries}) == 1
+    assert len({(told.checksum, told.roots, told.events) for told in summaries if told.source != "archive"}) == 1
     return found
 
 
@@ -99,9 +117,8 @@ def bundles_in(out: Path) -> Bundles:
 def test_the_bundle_of_a_golden_history_is_the_same_from_everywhere(file: str, everywhere: dict[str, Bundles]) -> None:
     first = events_of(file)[0]
     key = first.tenant_id, root_of(first.stream_id)
-    assert {name: bundles[key] for name, bundles in everywhere.items()} == dict.fromkeys(
-        everywhere, PINNED[file]["bundle"]
-    )
+    places = [name for name in everywhere if name != "archive" or first.execution_id is not None]
+    assert {name: everywhere[name][key] for name in places} == dict.fromkeys(places, PINNED[file]["bundle"])
 
 
 def test_a_moment_of_the_past_is_the_same_from_everywhere(house: House, session: SparkSession, tmp_path: Path) -> None:

@@ -54,8 +54,10 @@ async def replay_everything(
     check_new(out)
     chosen = source or ("lake" if lake_of(at, settings).exists() else "ledger")
 
+    bundles = await _bundles(at, settings, tenant) if chosen == "archive" else ("", [])
+
     def work(session: Any) -> Summary:
-        plan = _plan(session, chosen, at, settings, tenant)
+        plan = _plan(session, chosen, at, settings, tenant, bundles)
         return replay_all(out, chosen, bounds, plan=plan, tenant=tenant, states=states)
 
     found = await _in_spark(at, settings, work, "replay of everything", quiet=as_json)
@@ -84,9 +86,31 @@ def _bounds(as_of: str | None) -> Bounds:
     return Bounds.of(cutoff)
 
 
-def _plan(session: Any, source: Origin, home: Home, settings: Settings, tenant: str | None) -> Plan:
-    from noetl.data.bulk.job import plan_lake, plan_ledger
+async def _bundles(home: Home, settings: Settings, tenant: str | None) -> tuple[str, list[str]]:
+    """The address of the installation's archive, and the prefixes of what is in it."""
+    from noetl.data.bulk.archived import find_bundles
+    from noetl.runtime.archiving.places import open_place
 
+    place = await open_place(home, settings)
+    found = await find_bundles(place.objects, tenant=tenant)
+    if not found:
+        raise NotFound(f"nothing is archived at {place.url}", hint="noetl archive --all archives what has ended")
+    return place.url, found
+
+
+def _plan(
+    session: Any,
+    source: Origin,
+    home: Home,
+    settings: Settings,
+    tenant: str | None,
+    bundles: tuple[str, list[str]],
+) -> Plan:
+    from noetl.data.bulk.job import plan_archive, plan_lake, plan_ledger
+    from noetl.data.source import place_here
+
+    if source == "archive":
+        return plan_archive(session, place_here(os.environ, Path.cwd(), home.path), *bundles)
     if source == "lake":
         return plan_lake(session, _existing(home, settings).path, tenant)
     return plan_ledger(session, _registered(session, home, settings), tenant)
@@ -164,7 +188,7 @@ async def _in_spark(home: Home, settings: Settings, work: Callable[[Any], T], de
 
 
 def _show(found: Summary, out: Path) -> None:
-    moment: Any = found.until or f"position {found.position}"
+    moment = found.until or ("now" if found.position is None else f"position {found.position}")
     table(None, ("status", "roots"), list(found.statuses.items()), right=("roots",))
     click.echo(f"{found.roots} roots of {found.events} events as of {moment}, from the {found.source}")
     click.echo(f"{found.seconds:.1f} s, {found.events_per_second:,.0f} events/s")

@@ -48,8 +48,12 @@ _SPELLED = {"source": "from"}
 @click.option("--no-snapshots", is_flag=True, help="Fold from the first event on.")
 @click.option("--all", "all_", is_flag=True, help="Every execution, in Spark, into a directory.")
 @click.option("--as-of", metavar="MOMENT", help="With --all: as of a position of the ledger, or a time.")
-@click.option("--from", "source", type=click.Choice(["lake", "ledger"]), help="With --all: from where; the lake, "
-              "if there is one.")  # fmt: skip
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(["lake", "ledger", "archive"]),
+    help="With --all: from where; the lake, if there is one.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="With --all: the directory to make.")
 @click.option("--no-states", is_flag=True, help="With --all: only checksums, not the rows that they are of.")
 @common

@@ -1,4 +1,4 @@
-"""The fold of one root, from events that come as the canonical bytes a lake keeps."""
+"""The fold of one root, from events that come as the canonical bytes a lake keeps, or as they are."""
 
 from __future__ import annotations
 
@@ -16,9 +16,46 @@ from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import UpcasterRegistry
 from noetl.replay.service import Replayed
 
-__all__ = ["fold_root"]
+__all__ = ["Folding", "fold_root"]
 
 _decode = msgspec.json.Decoder(Envelope).decode
+
+
+class Folding:
+    """A root whose events come one by one, in order. Those that the ledger took in later than `until` are left out."""
+
+    def __init__(self, root: Stream, registry: UpcasterRegistry, until: str | None = None) -> None:
+        self._root = root
+        self._registry = registry
+        self._until = until
+        self._state = new_state(root.stream_id)
+        self._position = 0
+        self._time = ""
+        self._count = 0
+
+    def add(self, position: int, event: Envelope) -> None:
+        """Fold one event. Raises InvalidEvent if it is malformed, or of a version that nothing leads to."""
+        time = event.ingest_time
+        if self._until is not None and time > self._until:
+            return
+        apply(self._state, self._registry.upcast(event))
+        self._position = position
+        if time > self._time:
+            self._time = time
+        self._count += 1
+
+    def replayed(self) -> Replayed:
+        """What a replay of these events gives."""
+        return Replayed(
+            root=self._root,
+            state=self._state,
+            position=self._position,
+            last_ingest_time=self._time,
+            events_folded=self._count,
+            snapshot=None,
+            rejected=(),
+            registry_digest=self._registry.digest(),
+        )
 
 
 def fold_root(
@@ -29,9 +66,8 @@ def fold_root(
     Takes no more chunks than it needs. Raises InvalidEvent for a known event that is malformed, or of a version that
     nothing leads to, and Corruption for bytes that are no event.
     """
-    state = new_state(root.stream_id)
-    upcast, until = registry.upcast, bounds.until
-    last_position, last_time, folded = 0, "", 0
+    folding = Folding(root, registry, bounds.until)
+    add = folding.add
     for chunk in chunks:
         positions, lines = _within(chunk, bounds.position)
         for position, line in zip(positions, lines, strict=True):
@@ -39,24 +75,10 @@ def fold_root(
                 event = _decode(line)
             except msgspec.MsgspecError as error:
                 raise Corruption(f"{root.stream_id}: position {position} has no readable event: {error}") from None
-            if until is not None and event.ingest_time > until:
-                continue
-            apply(state, upcast(event))
-            last_position = position
-            last_time = max(last_time, event.ingest_time)
-            folded += 1
+            add(position, event)
         if len(positions) < len(chunk.positions):
             break
-    return Replayed(
-        root=root,
-        state=state,
-        position=last_position,
-        last_ingest_time=last_time,
-        events_folded=folded,
-        snapshot=None,
-        rejected=(),
-        registry_digest=registry.digest(),
-    )
+    return folding.replayed()
 
 
 def _within(chunk: Chunk, last: int | None) -> Chunk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["bundles", "check", "lake_work", "plan_lake", "plan_ledger", "rows"]
+__all__ = ["bundles", "check", "lake_work", "plan_archive", "plan_lake", "plan_ledger", "rows"]
 
 _TASKS, _CHECKS = "noetl.data.bulk.tasks", "noetl.data.bulk.checks"
 _LEDGER = "NOETL_LEDGER__URL"
@@ -81,6 +81,24 @@ def plan_ledger(session: SparkSession, head: int, tenant: str | None = None) -> 
         ordered = events.repartition(_most_pieces(session), "tenant_id", "root").sortWithinPartitions(*names)
         frame = _mapped(ordered, "fold_events", msgspec.structs.replace(work, bounds=bounds))
         return bounds, functools.partial(_parts, frame)
+
+    return plan
+
+
+def plan_archive(session: SparkSession, place: Place, url: str, prefixes: Sequence[str]) -> Plan:
+    """A replay of what is archived under an address, with no database. Positions are of a ledger: there are none.
+
+    Only what is an execution is archived. `place` is where the settings are found that say how the store is reached.
+    """
+
+    def plan(work: Work) -> tuple[Bounds, Callable[[], list[Part]]]:
+        if work.bounds.position is not None:
+            raise InvalidInput("archives know no positions of a ledger", hint="ask for a time")
+        count = min(len(prefixes), _most_pieces(session))
+        dealt = tuple(tuple(prefixes[number::count]) for number in range(count))
+        asked = msgspec.structs.replace(work, place=place, url=url, bundles=dealt)
+        frame = _mapped(session.range(0, count, 1, max(count, 1)), "fold_archives", asked)
+        return work.bounds, functools.partial(_parts, frame)
 
     return plan
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from noetl.data.bulk.columns import BUNDLES, ROWS, Failed, Outcome, Row, batch_of, bundle_row, state_rows
-from noetl.errors import Corruption, NoetlError, StorageFull, Unavailable
+from noetl.errors import Corruption, IntegrityMismatch, NoetlError, NotFound, StorageFull, Unavailable
 from noetl.kernel import canonical
 from noetl.kernel.chain import MODULUS
 
@@ -55,7 +55,9 @@ class Part(msgspec.Struct, kw_only=True):
     """Why the task could not go on: the kind of error, what it says, and what to do."""
 
 
-_FAULTS: dict[str, type[NoetlError]] = {kind.__name__: kind for kind in (Corruption, StorageFull, Unavailable)}
+_FAULTS: dict[str, type[NoetlError]] = {
+    kind.__name__: kind for kind in (Corruption, IntegrityMismatch, NotFound, StorageFull, Unavailable)
+}
 
 
 def told_by(part: Part) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from noetl.data.bulk.archived import outcomes_in
 from noetl.data.bulk.bounds import EVERYTHING, Bounds
 from noetl.data.bulk.columns import BUNDLES, ROWS, Failed, Outcome, batched, bundle_row, state_rows
 from noetl.data.bulk.fold import fold_root
@@ -20,12 +21,13 @@ from noetl.data.bulk.merging import Chunk, merge
 from noetl.data.bulk.parts import write_part
 from noetl.data.bulk.shares import Share, sources_of
 from noetl.data.lake.log import Lake
+from noetl.data.source.place import Place
 from noetl.errors import InvalidEvent
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import default_registry
 from noetl.replay.service import Replayed
 
-__all__ = ["Work", "decoded", "fold_events", "fold_lake"]
+__all__ = ["Work", "decoded", "fold_archives", "fold_events", "fold_lake"]
 
 _BUNDLES_AT_ONCE = 1024
 _ROWS_AT_ONCE = 8192
@@ -39,6 +41,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = EVERYTHING
     lake: str = ""
     pieces: tuple[tuple[Share, ...], ...] = ()
+    place: Place | None = None
+    url: str = ""
+    bundles: tuple[tuple[str, ...], ...] = ()
+    """Instead of shares, bundles of the archive at `url`, by their prefixes."""
     surfaces: tuple[str, ...] | None = None
     """Of rows, those of these surfaces only."""
     directory: str = ""
@@ -60,6 +66,16 @@ def fold_lake(argument: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         numbers: Any = batch.column(0).to_pylist()
         for number in numbers:
             yield from _given(work, _folded(_of_lake(lake, work, number), work.bounds))
+
+
+def fold_archives(argument: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fold the executions of the bundles whose numbers the batches have."""
+    work = decoded(argument)
+    assert work.place is not None
+    for batch in batches:
+        numbers: Any = batch.column(0).to_pylist()
+        for number in numbers:
+            yield from _given(work, outcomes_in(work.place, work.url, work.bundles[number], work.bounds))
 
 
 def fold_events(argument: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

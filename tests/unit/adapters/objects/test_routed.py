@@ -68,6 +68,33 @@ async def test_a_route_is_a_folder(routes: Routes) -> None:
     assert [info.key for info in (await routes.store.level("route=s3/b/c/")).objects] == ["route=s3/b/c/2"]
 
 
+@pytest.mark.parametrize("kind", ["s3", "azure"], ids=["with a route since", "without"])
+async def test_what_was_brought_here_before_there_was_a_route_is_found_and_goes(routes: Routes, kind: str) -> None:
+    key = f"route={kind}/noetl/x"
+    await routes.own.put(key, b"brought along")
+    assert await routes.store.get(key, start=8) == b"along"
+    assert b"".join([chunk async for chunk in routes.store.stream(key)]) == b"brought along"
+    assert [found.key async for found in routes.store.list(f"route={kind}/")] == [key]
+    assert list((await routes.store.level(f"route={kind}/")).folders) == [f"route={kind}/noetl/"]
+    assert [info.key for info in (await routes.store.level(f"route={kind}/noetl/")).objects] == [key]
+    found = await routes.store.head(key)
+    assert found is not None
+    assert found.key == key
+    assert await routes.store.delete(key)
+    assert not await routes.store.delete(key)
+    assert await routes.store.head(key) is None
+
+
+async def test_an_object_in_both_places_is_one(routes: Routes) -> None:
+    await routes.own.put("route=s3/a", b"old")
+    await routes.bucket.put("a", b"new")
+    assert await routes.store.get("route=s3/a") == b"new"
+    assert [found.size async for found in routes.store.list("route=s3/")] == [3]
+    assert len((await routes.store.level("route=s3/")).objects) == 1
+    assert await routes.store.delete("route=s3/a")
+    assert (await routes.own.head("route=s3/a"), await routes.bucket.head("a")) == (None, None)
+
+
 async def test_a_route_that_does_not_exist_is_said(routes: Routes) -> None:
     with pytest.raises(InvalidInput, match="kept in 'azure', and no route leads there") as error:
         await routes.store.get("route=azure/a")

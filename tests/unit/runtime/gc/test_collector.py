@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 import zstandard
 
+from noetl.adapters.memory.objects import MemoryObjectStore
+from noetl.adapters.objects.routed import RoutedObjectStore
 from noetl.adapters.sqlite.inventory import Candidate, Inventory
 from noetl.errors import IntegrityMismatch, Unavailable
 from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.time import format_time
 from noetl.payloads.formats import feather_pieces
 from noetl.payloads.guard import GC_LEASE
+from noetl.payloads.routes import routed
 from noetl.payloads.sidecar import sidecar_key
 from noetl.runtime.gc import collector as collecting
 from noetl.runtime.gc.collector import Collector
@@ -398,3 +401,18 @@ def test_the_list_of_suspects_comes_in_pages() -> None:
         first = inventory.suspects(limit=10)
         assert [*first, *inventory.suspects(after=first[-1].key, limit=100)] == found
         assert inventory.totals()[0].objects == 25
+
+
+@pytest.mark.parametrize("place", ["route", "own"])
+async def test_garbage_goes_from_where_a_route_leads_and_from_where_it_did_not_yet(yard: Yard, place: str) -> None:
+    own, bucket = yard.objects, MemoryObjectStore(now_micros=yard.clock.now)
+
+    async def opened() -> MemoryObjectStore:
+        return bucket
+
+    yard.objects = RoutedObjectStore(own, {"s3": opened})  # type: ignore[assignment]
+    key = result_of().physical_key(HOME)
+    await (bucket.put(key, b"[1]") if place == "route" else own.put(routed("s3", key), b"[1]"))
+    yard.clock.advance(2 * DAY)
+    assert (await yard.collect()).counts.deleted == 1
+    assert await yard.keys() == set()

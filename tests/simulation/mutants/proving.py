@@ -39,14 +39,14 @@ def _peaks_reversed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _mac_unchecked(patch: pytest.MonkeyPatch) -> None:
-    head_fault, ledger_head = verify._head_fault, verify._check_ledger_head
-    patch.setattr(verify, "_head_fault", lambda walk, head, _: head_fault(walk, head, None))
-    patch.setattr(verify, "_check_ledger_head", lambda head, streams, total, _: ledger_head(head, streams, total, None))
+    head_fault, ledger_head = verify.head_fault, verify.check_ledger_head
+    patch.setattr(verify, "head_fault", lambda walk, head, _: head_fault(walk, head, None))
+    patch.setattr(verify, "check_ledger_head", lambda head, streams, total, _: ledger_head(head, streams, total, None))
 
 
 def _ledger_mac_unchecked(patch: pytest.MonkeyPatch) -> None:
-    ledger_head = verify._check_ledger_head
-    patch.setattr(verify, "_check_ledger_head", lambda head, streams, total, _: ledger_head(head, streams, total, None))
+    ledger_head = verify.check_ledger_head
+    patch.setattr(verify, "check_ledger_head", lambda head, streams, total, _: ledger_head(head, streams, total, None))
 
 
 def _order_unchecked(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "AccessRefused",
+    "Archived",
     "Conflict",
     "Corruption",
     "Forbidden",
@@ -60,6 +61,20 @@ class InvalidSetting(InvalidInput):
 
 class NotFound(InvalidInput):
     """An id, file or object that is not there."""
+
+
+class Archived(NotFound):
+    """Events that are not in the ledger any more: retention has taken them out, and an archive has them."""
+
+    def __init__(self, stream_id: str, uri: str, *, position: int | None = None) -> None:
+        super().__init__(
+            f"the events of {stream_id} are not in the ledger any more, they are archived in {uri}",
+            hint=f"noetl restore {uri} puts them back, noetl replay --from-archive {uri} reads them where they are",
+        )
+        self.stream_id = stream_id
+        self.uri = uri
+        self.position = position
+        """Which of them was asked for, if it was one."""
 
 
 class InvalidEvent(InvalidInput):

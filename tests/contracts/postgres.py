@@ -30,7 +30,7 @@ _numbers = itertools.count()
 _TABLES = (
     "event_log", "stream_head", "idempotency", "outbox", "lease", "projection", "projection_checkpoint", "snapshot",
     "credential", "credential_key", "token", "catalog", "kv", "schedule", "wal_mark",
-    "archive_manifest_index",
+    "archive_manifest_index", "forgotten", "forgotten_run",
 )  # fmt: skip
 _ANEW = """
     UPDATE ledger_head

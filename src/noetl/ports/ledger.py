@@ -12,6 +12,7 @@ from noetl.kernel.event import Envelope, Record, Recorded
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import root_of
 from noetl.kernel.tail import Stream
+from noetl.ports.forgetting import Forgetful
 
 __all__ = ["Adopted", "Audited", "Batch", "Ledger", "Moved", "Spans", "Stream", "moved_by_reading", "read_each"]
 
@@ -44,7 +45,7 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
     position: int
 
 
-class Ledger(Protocol):
+class Ledger(Forgetful, Protocol):
     """The append-only log. Everything else in the system can be rebuilt from it."""
 
     async def append(self, batches: Sequence[Batch]) -> Sequence[Envelope]:

@@ -25,6 +25,7 @@ from noetl.kernel.streams import execution_of, root_of
 from noetl.ports.ledger import Audited, Ledger, Stream
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionRow, ProjectionStore
+from noetl.replay.positions import Positions, forgotten_faults
 from noetl.replay.service import Cutoff, Replayed, Replayer
 from noetl.replay.shares import progress_of
 from noetl.replay.walk import StreamWalk, seal_in_record
@@ -92,6 +93,9 @@ class LedgerVerification(msgspec.Struct, kw_only=True):
     problems: list[Problem] = []
     streams: int = 0
     position: int = 0
+    archived: int = 0
+    """How many roots have left the ledger for an archive, and how many events they had."""
+    archived_events: int = 0
 
 
 class Verifier:
@@ -195,7 +199,7 @@ class Verifier:
             after = Stream(page[-1].tenant_id, page[-1].stream_id)
         found.problems += check_ledger_head(head, found.streams, f"{total % MODULUS:064x}", self._ledger.mac_key)
         found.position = head.position
-        found.problems += await self._check_positions(head)
+        await self._check_positions(head, found)
         return found
 
     async def roots(self) -> AsyncIterator[Stream]:
@@ -264,21 +268,17 @@ class Verifier:
                 problems.append(Problem(what=f"{stream_id}: {what}", event_id=event_id, stream_id=stream_id))
         return problems
 
-    async def _check_positions(self, head: LedgerHead) -> list[Problem]:
-        """Positions have no gaps, and events stand in the order in which they were committed."""
-        expected, after, walked = 1, 0, LedgerHead()
-        while page := await self._ledger.audit(after_position=after, limit=_PAGE):
-            for item in page:
-                if item.position != expected:
-                    return [Problem(what=_missing(expected, item.position - 1), event_id=item.record.event_id)]
-                expected += 1
-            after = page[-1].position
-            walked = walked.advanced(checksum_of(item.record) for item in page)
-        if expected != head.position + 1:
-            return [Problem(what=_missing(expected, head.position))]
-        if walked.chain_hash != head.chain_hash:
-            return [Problem(what="the events do not stand in the order in which they were committed")]
-        return []
+    async def _check_positions(self, head: LedgerHead, found: LedgerVerification) -> None:
+        """Positions have no gaps, those of archived events neither, and events stand in the order of their commits."""
+        positions = Positions(self._ledger)
+        fault = await positions.check(head)
+        if fault is not None:
+            found.problems.append(Problem(what=fault[0], event_id=fault[1]))
+            return
+        archived, faults = await forgotten_faults(self._ledger, positions.forgotten)
+        found.problems += [Problem(what=f"{stream_id}: {what}", stream_id=stream_id) for stream_id, what in faults]
+        found.archived = len(archived)
+        found.archived_events = sum(one.events for one in archived)
 
     async def _check_parity(self, root: Stream, rows: Sequence[ProjectionRow], found: Verification) -> None:
         progress = await progress_of(self._projections, self._projector)
@@ -316,10 +316,6 @@ class Verifier:
             return None
         last = await self._ledger.position()
         return await self._replayer.replay(root, Cutoff(position=min(position, last)), snapshots=False)
-
-
-def _missing(first: int, last: int) -> str:
-    return f"position {first} is missing" if first == last else f"positions {first} to {last} are missing"
 
 
 def _problem(walk: StreamWalk, event_id: int, what: str) -> Problem:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from noetl.errors import IdempotencyMismatch, Unavailable
+from noetl.errors import Archived, IdempotencyMismatch, IntegrityMismatch, NotFound, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope, Recorded, content_digest
 from noetl.kernel.histories import is_the_same
@@ -25,7 +25,9 @@ from noetl.kernel.stamp import (
     streams_of_event,
 )
 from noetl.kernel.streams import is_dense, root_of
+from noetl.kernel.time import format_time
 from noetl.ports.clock import Clock
+from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, runs_of
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 
 __all__ = ["MemoryLedger"]
@@ -38,7 +40,9 @@ class MemoryLedger:
         self._clock = clock
         self._ids = Snowflake(node)
         self._key = mac_key
-        self._log: list[Stamped] = []
+        self._log: list[Stamped | None] = []
+        """None where an event was forgotten."""
+        self._forgotten: dict[Stream, tuple[Forgotten, Sequence[Run]]] = {}
         self._streams: dict[Stream, list[int]] = {}
         self._roots: dict[Stream, list[int]] = {}
         self._heads: dict[Stream, StreamHead] = {}
@@ -63,6 +67,7 @@ class MemoryLedger:
         retried = positions_of_retry(keys_of(prepared), len(prepared), lambda key: self._keys.get((tenant_id, key)))
         if retried is not None:
             return check_retry(prepared, [self._event_at(position) for position in retried])
+        self._check_kept(_root(batches[0].stream))
         streams = streams_of(prepared) | {batch.stream for batch in batches}
         heads = {stream: self._heads.get(stream) for stream in streams}
         last_id = self._last_ids.get(_root(batches[0].stream), 0)
@@ -78,6 +83,7 @@ class MemoryLedger:
         present = 0
         for event in envelopes:
             for stream in streams_of_event(event):
+                self._check_kept(_root(stream))
                 heads.setdefault(stream, self._heads.get(stream))
             place = (Stream(event.tenant_id, event.stream_id), event.stream_version)
             if _is_present(event, heads[place[0]], taken.get(place) or self._stamped_at(*place)):
@@ -89,11 +95,82 @@ class MemoryLedger:
         await self._commit(list(taken.values()), moved)
         return Adopted(written=len(taken), present=present)
 
+    async def forget(self, family: Family) -> Sequence[Forgotten]:
+        """Take a family's events out."""
+        self._check_open()
+        if all(root in self._forgotten for root in family.heads):
+            return [self._forgotten[root][0] for root in family.heads]
+        for root in family.heads:
+            events = len(self._roots.get(root, []))
+            expected = check_heads(family, root, await self.heads(root=root, limit=1 << 62))
+            if events != expected:
+                raise IntegrityMismatch(f"{expected - events} of {expected} events of {root.stream_id} are missing")
+        return [self._forget_root(family, root) for root in family.heads]
+
+    def _forget_root(self, family: Family, root: Stream) -> Forgotten:
+        indexes = self._roots.pop(root, [])
+        told = [self._at(index) for index in indexes]
+        runs = list(runs_of(root, ((n + 1, one.event.envelope_checksum) for n, one in zip(indexes, told, strict=True))))
+        left = Forgotten(
+            root=root,
+            family=family.root,
+            uri=family.uri,
+            manifest_sha256=family.manifest_sha256,
+            first_position=indexes[0] + 1 if indexes else 0,
+            last_position=indexes[-1] + 1 if indexes else 0,
+            events=len(indexes),
+            size=sum(len(bytes(one.record.payload)) + len(bytes(one.record.meta)) for one in told),
+            forgotten_at=format_time(self._clock.now()),
+        )
+        left = msgspec.structs.replace(left, mac=self._mac(left.digest()))
+        for index in indexes:
+            event = self._at(index).event
+            self._streams.pop(Stream(event.tenant_id, event.stream_id), None)
+            self._log[index] = None
+        self._forgotten[root] = (left, runs)
+        return left
+
+    async def recall(self, family: Stream, envelopes: Iterable[Envelope]) -> int:
+        """Put a family's events back where they stood."""
+        self._check_open()
+        members = [root for root, (left, _) in self._forgotten.items() if left.family == family]
+        if not members:
+            raise NotFound(f"{family.stream_id} is not archived away: its events are in the ledger, or never were")
+        back = Recollection(run for root in members for run in self._forgotten[root][1])
+        placed = sorted((back.place(event) for event in envelopes), key=lambda one: one[0])
+        back.check_complete([head for root in members for head in await self.heads(root=root, limit=1 << 62)])
+        for position, stamped in placed:
+            stream = Stream(stamped.event.tenant_id, stamped.event.stream_id)
+            self._log[position - 1] = stamped
+            self._streams.setdefault(stream, []).append(position - 1)
+            self._roots.setdefault(_root(stream), []).append(position - 1)
+        for root in members:
+            del self._forgotten[root]
+        return len(placed)
+
+    async def forgotten(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[Forgotten]:
+        """Roots that are forgotten, in order of tenant and stream."""
+        self._check_open()
+        last = (after.tenant_id, after.stream_id) if after else ("", "")
+        found = [left for one, (left, _) in self._forgotten.items() if root in (None, one)]
+        found.sort(key=lambda left: (left.root.tenant_id, left.root.stream_id))
+        return [left for left in found if (left.root.tenant_id, left.root.stream_id) > last][:limit]
+
+    async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
+        """What is left of forgotten events, in order of position."""
+        self._check_open()
+        found = [run for one, (_, runs) in self._forgotten.items() if root in (None, one) for run in runs]
+        found.sort(key=lambda run: run.first_position)
+        return [run for run in found if run.first_position > after_position][:limit]
+
     async def read(
         self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
         """The events of one stream, in order."""
         self._check_open()
+        self._check_kept(_root(stream))
         found = (self._recorded(index) for index in self._streams.get(stream, []))
         return _take(
             (
@@ -117,6 +194,7 @@ class MemoryLedger:
     ) -> Sequence[Recorded]:
         """Events of a root and of all streams below it, in commit order."""
         self._check_open()
+        self._check_kept(root)
         return _take(self._between(self._roots.get(root, []), after_position, to_position), limit)
 
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
@@ -130,6 +208,7 @@ class MemoryLedger:
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""
         self._check_open()
+        self._check_kept(root)
         found = (self._recorded(index) for index in self._roots.get(root, []))
         return next((item for item in found if item.event.event_id == event_id), None)
 
@@ -137,7 +216,8 @@ class MemoryLedger:
         """The event that an idempotency key stands for."""
         self._check_open()
         known = self._keys.get((tenant_id, key))
-        return None if known is None else self._recorded(known.position - 1)
+        event = None if known is None else self._event_at(known.position)
+        return None if known is None or event is None else Recorded(known.position, event)
 
     async def position(self) -> int:
         """The position of the last event."""
@@ -171,16 +251,18 @@ class MemoryLedger:
     ) -> Sequence[Audited]:
         """Stored events, uninterpreted, in order of position."""
         self._check_open()
+        if root is not None:
+            self._check_kept(root)
         indexes: Sequence[int] = range(len(self._log)) if root is None else self._roots.get(root, [])
         found = [
             Audited(
                 position=index + 1,
-                record=self._log[index].record,
-                envelope_checksum=self._log[index].event.envelope_checksum,
-                chain_hash=self._log[index].event.chain_hash,
+                record=stamped.record,
+                envelope_checksum=stamped.event.envelope_checksum,
+                chain_hash=stamped.event.chain_hash,
             )
             for index in indexes
-            if index + 1 > after_position
+            if index + 1 > after_position and (stamped := self._log[index]) is not None
         ]
         return found[:limit]
 
@@ -192,9 +274,13 @@ class MemoryLedger:
     async def subscribe(self, *, after_position: int = 0) -> AsyncIterator[Recorded]:
         """Every event after a position, as it is committed."""
         while True:
-            for item in await self.read_all(after_position=after_position):
+            page = await self.read_all(after_position=after_position)
+            for item in page:
                 yield item
                 after_position = item.position
+            if page:
+                continue
+            after_position = len(self._log)  # behind it, all is forgotten
             async with self._moved:
                 await self._moved.wait_for(functools.partial(self._is_beyond, after_position))
 
@@ -212,7 +298,17 @@ class MemoryLedger:
         return self._closed or len(self._log) > position
 
     def _event_at(self, position: int) -> Envelope | None:
-        return self._log[position - 1].event if 0 < position <= len(self._log) else None
+        """The event at a position. Raises Archived if it is elsewhere."""
+        stamped = self._log[position - 1] if 0 < position <= len(self._log) else None
+        if stamped is None:
+            for left, runs in self._forgotten.values():
+                if any(run.first_position <= position <= run.last_position for run in runs):
+                    raise Archived(left.root.stream_id, left.uri, position=position)
+        return None if stamped is None else stamped.event
+
+    def _check_kept(self, root: Stream) -> None:
+        if root in self._forgotten:
+            raise Archived(root.stream_id, self._forgotten[root][0].uri)
 
     def _check_keys(self, taken: Iterable[Stamped]) -> None:
         seen: dict[tuple[str, str], int] = {}
@@ -251,16 +347,25 @@ class MemoryLedger:
         return None if self._key is None else mac_of(self._key, digest)
 
     def _recorded(self, index: int) -> Recorded:
-        return Recorded(index + 1, self._log[index].event)
+        return Recorded(index + 1, self._at(index).event)
+
+    def _at(self, index: int) -> Stamped:
+        stamped = self._log[index]
+        assert stamped is not None
+        return stamped
 
     def _between(self, indexes: Sequence[int], after: int, to: int | None) -> Iterator[Recorded]:
-        return (self._recorded(index) for index in indexes if index + 1 > after and (to is None or index + 1 <= to))
+        return (
+            self._recorded(index)
+            for index in indexes
+            if index + 1 > after and (to is None or index + 1 <= to) and self._log[index] is not None
+        )
 
     def _stamped_at(self, stream: Stream, version: int) -> Stamped | None:
         indexes = self._streams.get(stream, [])
         if is_dense(stream.stream_id):
-            return self._log[indexes[version - 1]] if 0 < version <= len(indexes) else None
-        return next((self._log[index] for index in indexes if self._log[index].event.stream_version == version), None)
+            return self._at(indexes[version - 1]) if 0 < version <= len(indexes) else None
+        return next((self._at(index) for index in indexes if self._at(index).event.stream_version == version), None)
 
 
 def _is_present(event: Envelope, head: StreamHead | None, here: Stamped | None) -> bool:

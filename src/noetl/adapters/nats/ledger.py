@@ -21,6 +21,7 @@ from noetl.kernel.stamp import Batch, Stream, prepare
 from noetl.kernel.streams import root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
+from noetl.ports.forgetting import Family, Forgotten, Run
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 from noetl.ports.wal import Mark, Materialized
 
@@ -83,6 +84,30 @@ class NatsLedger:
         """Write stamped envelopes unchanged, or none of them."""
         await self._synced()
         return await Adoption(self._log, self._reader, self._writer).run(envelopes)
+
+    async def forget(self, family: Family) -> Sequence[Forgotten]:
+        """Refused: a server that appends knows the stream's end, not what the table has let go of."""
+        raise InvalidInput(
+            f"the events of {family.root.stream_id} cannot leave a ledger in WAL mode",
+            hint="stop all servers, leave it with noetl materializer leave, and run noetl retention then",
+        )
+
+    async def recall(self, family: Stream, envelopes: Iterable[Envelope]) -> int:
+        """Put a family's events back into the table: it let go of them before there was a log."""
+        self._check_open()
+        return await self._table.recall(family, envelopes)
+
+    async def forgotten(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[Forgotten]:
+        """What the table had let go of before there was a log."""
+        self._check_open()
+        return await self._table.forgotten(root=root, after=after, limit=limit)
+
+    async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
+        """What is left of these events."""
+        self._check_open()
+        return await self._table.runs(root=root, after_position=after_position, limit=limit)
 
     async def read(
         self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000

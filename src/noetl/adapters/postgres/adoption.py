@@ -8,7 +8,7 @@ from itertools import islice
 
 from noetl.adapters.postgres.database import Connection
 from noetl.adapters.postgres.rows import insert_row
-from noetl.adapters.postgres.writer import LedgerWriter, Plan, copy_events, fetch_heads, fetch_keys, lock
+from noetl.adapters.postgres.writer import LedgerWriter, Plan, check_kept, copy_events, fetch_heads, fetch_keys, lock
 from noetl.errors import IdempotencyMismatch
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, content_digest
@@ -69,6 +69,7 @@ class Adoption:
 
     async def _adopt(self, chunk: Sequence[Envelope], plan: Plan) -> None:
         streams = {stream for event in chunk for stream in streams_of_event(event)} - self._heads.keys()
+        await check_kept(self._connection, streams)
         found = await fetch_heads(self._connection, streams)
         self._before |= found
         self._heads |= found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -12,16 +13,26 @@ from noetl.adapters.postgres.adoption import Adoption
 from noetl.adapters.postgres.commits import Commits
 from noetl.adapters.postgres.database import Database, Row
 from noetl.adapters.postgres.failures import explain
+from noetl.adapters.postgres.forgetting import (
+    Forgetting,
+    below,
+    forgotten_query,
+    in_root,
+    read_forgotten,
+    read_run,
+    runs_query,
+)
 from noetl.adapters.postgres.rows import COLUMNS, HEAD_COLUMNS, audited, head, ledger_head, recorded
 from noetl.adapters.postgres.wakeups import Wakeups
 from noetl.adapters.postgres.writer import Append, LedgerWriter
-from noetl.errors import Corruption, IntegrityMismatch, Unavailable
+from noetl.errors import Archived, Corruption, IntegrityMismatch, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of
 from noetl.kernel.stamp import Batch, Stream, prepare
 from noetl.kernel.streams import execution_of, root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
+from noetl.ports.forgetting import Family, Forgotten, Run
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, read_each
 
 __all__ = ["PostgresLedger"]
@@ -47,6 +58,15 @@ _MOVED = """
     WHERE position > %s AND position <= %s
     GROUP BY tenant_id, project_id, execution_id, CASE WHEN execution_id IS NULL THEN stream_id END
 """
+# By primary key: the run that the key's event stood in.
+_KEY_FORGOTTEN = """
+    SELECT run.root, uri, idempotency.position
+    FROM idempotency
+    JOIN forgotten_run AS run ON idempotency.position BETWEEN run.first_position AND run.last_position
+    JOIN forgotten ON (forgotten.tenant_id, forgotten.root) = (run.tenant_id, run.root)
+    WHERE idempotency.tenant_id = %s AND key = %s
+"""
+_LAST_FORGOTTEN = "SELECT coalesce(max(last_position), 0) FROM forgotten"
 _DAMAGED = """
     SELECT checksum_failures || ' pages of the database failed their checksum'
     FROM pg_stat_database
@@ -116,6 +136,38 @@ class PostgresLedger:
         self._wakeups.wake()
         return adopted
 
+    async def forget(self, family: Family) -> Sequence[Forgotten]:
+        """Take a family's events out of the log, in one transaction on a connection of its own."""
+        async with self._forgetting() as forgetting:
+            return await forgetting.forget(family)
+
+    async def recall(self, family: Stream, envelopes: Iterable[Envelope]) -> int:
+        """Put a family's events back where they stood, in one transaction on a connection of its own."""
+        async with self._forgetting() as forgetting:
+            return await forgetting.recall(family, envelopes)
+
+    @contextlib.asynccontextmanager
+    async def _forgetting(self) -> AsyncIterator[Forgetting]:
+        self._check_open()
+        try:
+            connection = await self._database.connect()
+            try:
+                yield Forgetting(connection, self._writer)
+            finally:
+                await connection.close()
+        except (psycopg.Error, TimeoutError) as error:
+            raise explain(error, self._database.address) from error
+
+    async def forgotten(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[Forgotten]:
+        """Roots that are forgotten, in order of tenant and stream."""
+        return [read_forgotten(row) for row in await self._fetch(*forgotten_query(root, after, limit))]
+
+    async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
+        """What is left of forgotten events, in order of position."""
+        return [read_run(row) for row in await self._fetch(*runs_query(root, after_position, limit))]
+
     async def read(
         self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
@@ -125,6 +177,7 @@ class PostgresLedger:
             "ORDER BY stream_version",
             (stream.tenant_id, stream.stream_id, after_version, _or_last(to_version)),
             limit,
+            of=stream,
         )
 
     async def read_all(
@@ -142,11 +195,12 @@ class PostgresLedger:
         self, root: Stream, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
         """Events of a root and of all streams below it, in commit order."""
-        where, parameters = _in_root(root)
+        where, parameters = in_root(root)
         return await self._select(
             f"{where} AND position > %s AND position <= %s ORDER BY position",
             (*parameters, after_position, _or_last(to_position)),
             limit,
+            of=root,
         )
 
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
@@ -163,6 +217,8 @@ class PostgresLedger:
             for item in map(recorded, rows):
                 events.setdefault((item.event.tenant_id, item.event.execution_id), []).append(item)
             found |= {root: events.get((root.tenant_id, execution_of(root.stream_id)), []) for root in wanted}
+        for root in [root for root, events in found.items() if not events]:
+            await self._check_not_forgotten(root)
         others = {root: span for root, span in wanted.items() if execution_of(root.stream_id) is None}
         return {**found, **await read_each(self, others, limit)}
 
@@ -177,14 +233,17 @@ class PostgresLedger:
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""
-        where, parameters = _in_root(root)
-        found = await self._select(f"event_id = %s AND {where}", (event_id, *parameters), 1)
+        where, parameters = in_root(root)
+        found = await self._select(f"event_id = %s AND {where}", (event_id, *parameters), 1, of=root)
         return found[0] if found else None
 
     async def by_key(self, tenant_id: str, key: str) -> Recorded | None:
         """The event that an idempotency key stands for, by the key's primary key."""
         held = "position = (SELECT position FROM idempotency WHERE tenant_id = %s AND key = %s)"
         found = await self._select(held, (tenant_id, key), 1)
+        if not found:
+            for root, uri, position in await self._fetch(_KEY_FORGOTTEN, (tenant_id, key)):
+                raise Archived(root, uri, position=position)
         return found[0] if found else None
 
     async def position(self) -> int:
@@ -201,7 +260,7 @@ class PostgresLedger:
         self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
     ) -> Sequence[StreamHead]:
         """Stream heads in order of tenant and stream."""
-        where, parameters = ("true", ()) if root is None else _below(root)
+        where, parameters = ("true", ()) if root is None else below(root)
         if after is not None:
             where += " AND (tenant_id, stream_id) > (%s, %s)"
             parameters = (*parameters, after.tenant_id, after.stream_id)
@@ -221,9 +280,12 @@ class PostgresLedger:
         self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
     ) -> Sequence[Audited]:
         """Stored events, uninterpreted, in order of position."""
-        where, parameters = ("true", ()) if root is None else _in_root(root)
+        where, parameters = ("true", ()) if root is None else in_root(root)
         sql = f"SELECT {COLUMNS} FROM event_log WHERE {where} AND position > %s ORDER BY position LIMIT %s"
-        return [audited(row) for row in await self._fetch(sql, (*parameters, after_position, limit))]
+        found = [audited(row) for row in await self._fetch(sql, (*parameters, after_position, limit))]
+        if not found and root is not None:
+            await self._check_not_forgotten(root)
+        return found
 
     async def check_storage(self) -> Sequence[str]:
         """What Postgres itself has noticed: pages with a wrong checksum, indexes that do not hold."""
@@ -256,9 +318,19 @@ class PostgresLedger:
         self._check_open()
         return await self._database.fetch(sql, parameters)
 
-    async def _select(self, where: str, parameters: tuple[Any, ...], limit: int) -> list[Recorded]:
+    async def _select(
+        self, where: str, parameters: tuple[Any, ...], limit: int, *, of: Stream | None = None
+    ) -> list[Recorded]:
+        """Events; nothing is no answer for a stream `of` which there was something."""
         sql = f"SELECT {COLUMNS} FROM event_log WHERE {where} LIMIT %s"
-        return [recorded(row) for row in await self._fetch(sql, (*parameters, limit))]
+        found = [recorded(row) for row in await self._fetch(sql, (*parameters, limit))]
+        if not found and of is not None:
+            await self._check_not_forgotten(Stream(of.tenant_id, root_of(of.stream_id)))
+        return found
+
+    async def _check_not_forgotten(self, root: Stream) -> None:
+        for left in await self.forgotten(root=root):
+            raise Archived(root.stream_id, left.uri)
 
     async def _ledger_row(self) -> Row:
         rows = await self._fetch(_LEDGER, ())
@@ -271,7 +343,8 @@ class PostgresLedger:
         reached = (await self._ledger_row())[0]
         sql = f"SELECT {COLUMNS} FROM event_log WHERE position <= %s ORDER BY position DESC LIMIT {_TAIL}"
         items = [audited(row) for row in await self._fetch(sql, (reached,))]
-        last = items[0].position if items else 0
+        ((gone,),) = await self._fetch(_LAST_FORGOTTEN, ())
+        last = max(items[0].position if items else 0, gone)
         if last != reached:
             raise IntegrityMismatch(
                 f"the log ends at position {last}, its head says {reached}", hint="run noetl verify --all"
@@ -285,17 +358,3 @@ class PostgresLedger:
 
 def _or_last(value: int | None) -> int:
     return _LAST if value is None else value
-
-
-def _in_root(root: Stream) -> tuple[str, tuple[Any, ...]]:
-    if root.stream_id.startswith("execution/"):
-        return "execution_id = %s AND tenant_id = %s", (int(root.stream_id.split("/")[1]), root.tenant_id)
-    return "tenant_id = %s AND stream_id = %s", (root.tenant_id, root.stream_id)
-
-
-def _below(root: Stream) -> tuple[str, tuple[Any, ...]]:
-    """The root itself and what stands below it; '0' is the character after '/'."""
-    if not root.stream_id.startswith("execution/"):
-        return "tenant_id = %s AND stream_id = %s", (root.tenant_id, root.stream_id)
-    where = "tenant_id = %s AND (stream_id = %s OR (stream_id > %s AND stream_id < %s))"
-    return where, (root.tenant_id, root.stream_id, root.stream_id + "/", root.stream_id + "0")

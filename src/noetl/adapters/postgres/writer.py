@@ -24,7 +24,7 @@ from noetl.adapters.postgres.rows import (
     ledger_head,
     recorded,
 )
-from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, NoetlError
+from noetl.errors import Archived, Corruption, IntegrityMismatch, InvalidInput, NoetlError
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
 from noetl.kernel.event import Envelope
 from noetl.kernel.ids import Snowflake
@@ -33,7 +33,17 @@ from noetl.kernel.stamp import Batch, Prepared, Stamped, Stamping, Stream, strea
 from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
 
-__all__ = ["CHANNEL", "Append", "LedgerWriter", "Plan", "copy_events", "fetch_heads", "fetch_keys", "lock"]
+__all__ = [
+    "CHANNEL",
+    "Append",
+    "LedgerWriter",
+    "Plan",
+    "check_kept",
+    "copy_events",
+    "fetch_heads",
+    "fetch_keys",
+    "lock",
+]
 
 CHANNEL = "noetl_ledger"
 """Where listeners hear that the log has grown."""
@@ -61,13 +71,20 @@ _KEYS = """
     FROM idempotency
     JOIN unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, key) ON tenant_id = tenant AND idempotency.key = wanted.key
 """
-# All three, and the time, in one statement that comes after the lock: one that waits for it has read the log, and the
+# By primary key.
+_FORGOTTEN = """
+    SELECT tenant_id, forgotten.root, uri
+    FROM forgotten
+    JOIN unnest(%s::TEXT[], %s::TEXT[]) AS wanted (tenant, root) ON tenant_id = tenant AND forgotten.root = wanted.root
+"""
+# All of it, and the time, in one statement that comes after the lock: one that waits for it has read the log, and the
 # clock, before it does. As JSON, because every statement of a pipeline costs the client more than it costs the server.
 _KNOWN = f"""
     SELECT
         (SELECT json_agg(json_build_array({HEAD_COLUMNS})) FROM ({_HEADS}) AS found)::TEXT,
         (SELECT json_agg(json_build_array(tenant, root, last)) FROM ({_LAST_IDS}) AS found (tenant, root, last))::TEXT,
         (SELECT json_agg(json_build_array(tenant_id, key, position, event_id, content)) FROM ({_KEYS}) AS found)::TEXT,
+        (SELECT json_agg(json_build_array(tenant_id, root, uri)) FROM ({_FORGOTTEN}) AS found)::TEXT,
         (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT
 """
 _EVENTS = f"SELECT {COLUMNS} FROM event_log WHERE position = ANY(%s)"
@@ -127,6 +144,8 @@ class Known(msgspec.Struct, kw_only=True):
     heads: dict[Stream, StreamHead | None] = {}
     last_ids: dict[Stream, int] = {}
     keys: dict[tuple[str, str], Key] = {}
+    gone: dict[Stream, str] = {}
+    """Roots whose events are archived, and where."""
     events: dict[int, Envelope] = {}
     """Those that a retry is to be answered with."""
 
@@ -175,6 +194,14 @@ async def fetch_keys(connection: Connection, wanted: Iterable[tuple[str, str]]) 
     return _keys(await cursor.fetchall())
 
 
+async def check_kept(connection: Connection, streams: Iterable[Stream]) -> None:
+    """Raise Archived if the events of one of these streams are elsewhere."""
+    roots = {Stream(stream.tenant_id, root_of(stream.stream_id)) for stream in streams}
+    cursor = await connection.execute(_FORGOTTEN, _pairs(roots))
+    for _, root, uri in await cursor.fetchall():
+        raise Archived(root, uri)
+
+
 async def copy_events(connection: Connection, rows: Sequence[Row]) -> None:
     """Write many events at once."""
     async with connection.cursor() as cursor, cursor.copy(EVENT_COPY.encode()) as copy:
@@ -219,12 +246,12 @@ class LedgerWriter:
     async def write_ends(self, connection: Connection, plan: Plan) -> None:
         """Everything but the events: outbox, keys, the heads of the streams and of the ledger."""
         ledger = plan.ledger
-        sealed = [msgspec.structs.replace(one, mac=self._mac(one.digest())) for one in plan.heads.values()]
+        sealed = [msgspec.structs.replace(one, mac=self.mac(one.digest())) for one in plan.heads.values()]
         values = (
             plan.first, ledger.position,
             *_columns(plan.remembered, 5),
             *_columns(map(msgspec.structs.astuple, sealed), len(StreamHead.__struct_fields__)),
-            ledger.position, ledger.streams, ledger.total, ledger.chain_hash, self._mac(ledger.digest()),
+            ledger.position, ledger.streams, ledger.total, ledger.chain_hash, self.mac(ledger.digest()),
             self.key_id, plan.last_event_id,
             CHANNEL, str(ledger.position),
         )  # fmt: skip
@@ -248,9 +275,14 @@ class LedgerWriter:
                 hint="the server was replaced by one that was behind it; restore the one that was acknowledged",
             )
 
+    def now(self, server: int) -> int:
+        """The time: the server's, unless this writer has a clock of its own."""
+        return server if self._clock is None else self._clock.now()
+
     async def _begin(self, connection: Connection, appends: Sequence[Append]) -> Plan:
         """Lock the ledger and read all that the appends need to know, in one round trip."""
         streams = {stream for one in appends for stream in one.streams}
+        roots = {one.root for one in appends}
         wanted = [(one.tenant_id, key) for one in appends for key in one.keys]
         async with connection.pipeline():
             await connection.execute("BEGIN")
@@ -259,20 +291,22 @@ class LedgerWriter:
                 _KNOWN.encode(),
                 (
                     *_pairs(streams),
-                    *_pairs({one.root for one in appends}),
+                    *_pairs(roots),
                     [tenant for tenant, _ in wanted],
                     [key for _, key in wanted],
+                    *_pairs(roots),
                 ),
             )
         ledger, key_id, last_event_id = _locked(await locked.fetchone())
         self.check_ledger(ledger, key_id)
         ((*found, now),) = await read.fetchall()
-        heads, lasts, keys = ([] if text is None else _decode(text) for text in found)
+        heads, lasts, keys, gone = ([] if text is None else _decode(text) for text in found)
         known = Known(
-            now=now if self._clock is None else self._clock.now(),
+            now=self.now(now),
             heads=dict.fromkeys(streams) | {Stream(row[0], row[1]): head(row) for row in heads},
             last_ids={Stream(tenant, root): last for tenant, root, last in lasts},
             keys=_keys(keys),
+            gone={Stream(tenant, root): uri for tenant, root, uri in gone},
         )
         await _fetch_retried(connection, appends, known)
         return Plan(first=ledger.position + 1, ledger=ledger, last_event_id=last_event_id, known=known)
@@ -314,6 +348,8 @@ class LedgerWriter:
         known = plan.known
         try:
             retried = positions_of_retry(one.keys, len(one.prepared), lambda key: known.keys.get((one.tenant_id, key)))
+            if one.root in known.gone:
+                raise Archived(one.root.stream_id, known.gone[one.root])
             if retried is not None:
                 found = [known.events.get(position) for position in retried]
                 plan.answers.append(check_retry(one.prepared, found))
@@ -325,7 +361,8 @@ class LedgerWriter:
             plan.answers.append(error)
             return None
 
-    def _mac(self, digest: bytes) -> str | None:
+    def mac(self, digest: bytes) -> str | None:
+        """What a digest is sealed with; None without a key."""
         return None if self._key is None else mac_of(self._key, digest)
 
 

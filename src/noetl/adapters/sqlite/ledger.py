@@ -11,6 +11,16 @@ from typing import Any, TypeVar
 from noetl.adapters.sqlite.anchor import Anchor
 from noetl.adapters.sqlite.commits import Work
 from noetl.adapters.sqlite.database import Database
+from noetl.adapters.sqlite.forgetting import (
+    below,
+    check_not_forgotten,
+    check_position_kept,
+    fetch_forgotten,
+    fetch_runs,
+    in_root,
+    last_forgotten,
+    recall,
+)
 from noetl.adapters.sqlite.rows import (
     COLUMNS,
     HEAD_COLUMNS,
@@ -27,8 +37,11 @@ from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of
 from noetl.kernel.ids import Snowflake
 from noetl.kernel.stamp import Batch, Stream, prepare
+from noetl.kernel.streams import root_of
+from noetl.kernel.time import format_time
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
+from noetl.ports.forgetting import Family, Forgotten, Run
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 
 __all__ = ["SqliteLedger"]
@@ -91,6 +104,25 @@ class SqliteLedger:
         self._committed(position)
         return adopted
 
+    async def forget(self, family: Family) -> Sequence[Forgotten]:
+        """Take a family's events out of the file, in one transaction."""
+        now = format_time(self._clock.now())
+        return await self._write(lambda connection: self._writer.forget(connection, family, now), is_long=True)
+
+    async def recall(self, family: Stream, envelopes: Iterable[Envelope]) -> int:
+        """Put a family's events back where they stood, in one transaction."""
+        return await self._write(lambda connection: recall(connection, family, envelopes), is_long=True)
+
+    async def forgotten(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[Forgotten]:
+        """Roots that are forgotten, in order of tenant and stream."""
+        return await self._read(lambda connection: fetch_forgotten(connection, root=root, after=after, limit=limit))
+
+    async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
+        """What is left of forgotten events, in order of position."""
+        return await self._read(lambda connection: fetch_runs(connection, root, after_position, limit))
+
     async def read(
         self, stream: Stream, *, after_version: int = 0, to_version: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
@@ -99,6 +131,7 @@ class SqliteLedger:
             "tenant_id = ? AND stream_id = ? AND stream_version > ? AND stream_version <= ? ORDER BY stream_version",
             (stream.tenant_id, stream.stream_id, after_version, _or_last(to_version)),
             limit,
+            of=stream,
         )
 
     async def read_all(
@@ -113,11 +146,12 @@ class SqliteLedger:
         self, root: Stream, *, after_position: int = 0, to_position: int | None = None, limit: int = 1000
     ) -> Sequence[Recorded]:
         """Events of a root and of all streams below it, in commit order."""
-        where, parameters = _in_root(root)
+        where, parameters = in_root(root)
         return await self._select(
             f"{where} AND position > ? AND position <= ? ORDER BY position",
             (*parameters, after_position, _or_last(to_position)),
             limit,
+            of=root,
         )
 
     async def read_roots(self, wanted: Spans, *, limit: int = 1000) -> Mapping[Stream, Sequence[Recorded]]:
@@ -130,15 +164,25 @@ class SqliteLedger:
 
     async def find(self, root: Stream, event_id: int) -> Recorded | None:
         """One event of a root's streams by its id."""
-        where, parameters = _in_root(root)
-        found = await self._select(f"event_id = ? AND {where}", (event_id, *parameters), 1)
+        where, parameters = in_root(root)
+        found = await self._select(f"event_id = ? AND {where}", (event_id, *parameters), 1, of=root)
         return found[0] if found else None
 
     async def by_key(self, tenant_id: str, key: str) -> Recorded | None:
         """The event that an idempotency key stands for, by the key's primary key."""
-        held = "position = (SELECT position FROM idempotency WHERE tenant_id = ? AND key = ?)"
-        found = await self._select(held, (tenant_id, key), 1)
-        return found[0] if found else None
+        sql = f"SELECT {COLUMNS} FROM event WHERE position = ?"
+
+        def work(connection: sqlite3.Connection) -> Recorded | None:
+            held = connection.execute(
+                "SELECT position FROM idempotency WHERE tenant_id = ? AND key = ?", (tenant_id, key)
+            )
+            for place in held.fetchall():
+                for row in connection.execute(sql, place):
+                    return recorded(row)
+                check_position_kept(connection, *place)
+            return None
+
+        return await self._read(work)
 
     async def position(self) -> int:
         """The position of the last event."""
@@ -152,7 +196,7 @@ class SqliteLedger:
         self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
     ) -> Sequence[StreamHead]:
         """Stream heads in order of tenant and stream."""
-        where, parameters = ("1", ()) if root is None else _below(root)
+        where, parameters = ("1", ()) if root is None else below(root)
         if after is not None:
             where += " AND (tenant_id, stream_id) > (?, ?)"
             parameters = (*parameters, after.tenant_id, after.stream_id)
@@ -168,12 +212,15 @@ class SqliteLedger:
         self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
     ) -> Sequence[Audited]:
         """Stored events, uninterpreted, in order of position."""
-        where, parameters = ("1", ()) if root is None else _in_root(root)
+        where, parameters = ("1", ()) if root is None else in_root(root)
         sql = f"SELECT {COLUMNS} FROM event WHERE {where} AND position > ? ORDER BY position LIMIT ?"
 
         def work(connection: sqlite3.Connection) -> list[Audited]:
             with undecoded(connection):
-                return [audited(row) for row in connection.execute(sql, (*parameters, after_position, limit))]
+                found = [audited(row) for row in connection.execute(sql, (*parameters, after_position, limit))]
+            if not found and root is not None:
+                check_not_forgotten(connection, root)
+            return found
 
         return await self._read(work)
 
@@ -233,11 +280,17 @@ class SqliteLedger:
         if self._closed:
             raise Unavailable("the ledger is closed")
 
-    async def _select(self, where: str, parameters: tuple[Any, ...], limit: int) -> list[Recorded]:
+    async def _select(
+        self, where: str, parameters: tuple[Any, ...], limit: int, *, of: Stream | None = None
+    ) -> list[Recorded]:
+        """Events; nothing is no answer for a stream `of` which there was something."""
         sql = f"SELECT {COLUMNS} FROM event WHERE {where} LIMIT ?"
 
         def work(connection: sqlite3.Connection) -> list[Recorded]:
-            return [recorded(row) for row in connection.execute(sql, (*parameters, limit))]
+            found = [recorded(row) for row in connection.execute(sql, (*parameters, limit))]
+            if not found and of is not None:
+                check_not_forgotten(connection, Stream(of.tenant_id, root_of(of.stream_id)))
+            return found
 
         return await self._read(work)
 
@@ -255,7 +308,7 @@ class SqliteLedger:
         sql = f"SELECT {COLUMNS} FROM event ORDER BY position DESC LIMIT {_TAIL}"
         with undecoded(connection):
             items = [audited(row) for row in connection.execute(sql)]
-        last = items[0].position if items else 0
+            last = max(items[0].position if items else 0, last_forgotten(connection))
         if last != ledger.position:
             raise IntegrityMismatch(
                 f"the log ends at position {last}, its head says {ledger.position}", hint="run noetl verify --all"
@@ -269,17 +322,3 @@ class SqliteLedger:
 
 def _or_last(value: int | None) -> int:
     return (1 << 63) - 1 if value is None else value
-
-
-def _in_root(root: Stream) -> tuple[str, tuple[Any, ...]]:
-    if root.stream_id.startswith("execution/"):
-        return "execution_id = ? AND tenant_id = ?", (int(root.stream_id.split("/")[1]), root.tenant_id)
-    return "tenant_id = ? AND stream_id = ?", (root.tenant_id, root.stream_id)
-
-
-def _below(root: Stream) -> tuple[str, tuple[Any, ...]]:
-    """The root itself and what stands below it; '0' is the character after '/'."""
-    if not root.stream_id.startswith("execution/"):
-        return "tenant_id = ? AND stream_id = ?", (root.tenant_id, root.stream_id)
-    where = "tenant_id = ? AND (stream_id = ? OR (stream_id > ? AND stream_id < ?))"
-    return where, (root.tenant_id, root.stream_id, root.stream_id + "/", root.stream_id + "0")

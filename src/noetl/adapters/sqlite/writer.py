@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from noetl.adapters.sqlite.commits import Writer
+from noetl.adapters.sqlite.forgetting import check_not_forgotten, forget
 from noetl.adapters.sqlite.rows import (
     COLUMNS,
     EVENT_INSERT,
@@ -37,6 +38,7 @@ from noetl.kernel.stamp import (
 )
 from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
+from noetl.ports.forgetting import Family, Forgotten
 from noetl.ports.ledger import Adopted
 
 __all__ = ["LedgerWriter"]
@@ -70,11 +72,12 @@ class LedgerWriter:
         tenant_id = batches[0].stream.tenant_id
         retried = positions_of_retry(keys, len(prepared), lambda key: _key(connection, tenant_id, key))
         if retried is not None:
+            check_not_forgotten(connection, Stream(tenant_id, root_of(batches[0].stream.stream_id)))
             return ledger.position, check_retry(prepared, [_event_at(connection, place) for place in retried])
         streams = streams_of(prepared) | {batch.stream for batch in batches}
         heads = {stream: _head(connection, stream) for stream in streams}
         root = Stream(tenant_id, root_of(batches[0].stream.stream_id))
-        last_id = connection.known.get(("last", root)) or fetch_last_id(connection, root)
+        last_id = connection.known.get(("last", root)) or _last_id(connection, root)
         plan = stamp(batches, prepared, heads, self._ids, self._clock.now(), last_id)
         _insert(connection, plan.events, ledger.position)
         if keys:
@@ -97,6 +100,7 @@ class LedgerWriter:
                 if stream not in heads:
                     connection.known.pop(("last", Stream(stream.tenant_id, root_of(stream.stream_id))), None)
                     before[stream] = heads[stream] = fetch_head(connection, stream)
+                    check_not_forgotten(connection, Stream(stream.tenant_id, root_of(stream.stream_id)))
             head = heads[Stream(event.tenant_id, event.stream_id)]
             if len(chunk) == _CHUNK or (chunk and head is not None and event.stream_version <= head.version):
                 ledger, chunk = _adopt_chunk(connection, chunk, ledger), []  # it may be one of these
@@ -108,6 +112,11 @@ class LedgerWriter:
         moved = {stream: after for stream, after in heads.items() if after is not None and after is not before[stream]}
         self._move_heads(connection, ledger, before, moved)
         return ledger.position, Adopted(written=ledger.position - first, present=present)
+
+    def forget(self, connection: Writer, family: Family, now: str) -> Sequence[Forgotten]:
+        """What is known of each member from then on. A ledger that is sealed with a key is not changed without it."""
+        self._ledger_head(connection)
+        return forget(connection, family, now, self._mac)
 
     def _move_heads(
         self,
@@ -147,6 +156,12 @@ class LedgerWriter:
 
     def _mac(self, digest: bytes) -> str | None:
         return None if self._key is None else mac_of(self._key, digest)
+
+
+def _last_id(connection: Writer, root: Stream) -> int:
+    """The highest event id of a root that is about to grow. Raises Archived if its events are elsewhere."""
+    check_not_forgotten(connection, root)
+    return fetch_last_id(connection, root)
 
 
 def _head(connection: Writer, stream: Stream) -> StreamHead | None:

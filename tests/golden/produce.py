@@ -54,6 +54,7 @@ STORIES: dict[Tell, Sequence[Path]] = {
     forks.retried: [CORPUS / "retry_source.jsonl", CORPUS / "retry.jsonl"],
     stages.drained: [CORPUS / "drained.jsonl"],
     others.schedules: [CORPUS / "schedules.jsonl"],
+    others.holds: [CORPUS / "holds.jsonl"],
 }
 
 

@@ -40,6 +40,7 @@ _BY_AGGREGATE = {
     "credential": "registered removed rotated",
     "token": "created revoked",
     "schedule": "created changed paused resumed removed fired missed",
+    "hold": "placed released",
 }
 
 KNOWN_TYPES = frozenset(f"{aggregate}.{name}" for aggregate, names in _BY_AGGREGATE.items() for name in names.split())

@@ -304,3 +304,15 @@ def schedules(scribe: Scribe) -> list[str]:
     refused = {"fire_time": at(10), "count": 1, "reason": "refused", "error": "there is no playbook reports/hourly"}
     story.tell("schedule.missed", payload=refused, aggregate_type="schedule", aggregate_id="hourly")
     return [story.root]
+
+
+def holds(scribe: Scribe) -> list[str]:
+    """Executions that a lawyer has asked for: held, for another reason, too, and let go."""
+    story = Story(scribe, "tenant/acme-law")
+    first: Json = {"aggregate_type": "hold", "aggregate_id": "287056488038428672"}
+    second: Json = {"aggregate_type": "hold", "aggregate_id": "287056488038428673"}
+    story.tell("hold.placed", payload={"reason": "case 4711"}, **first)
+    story.tell("hold.placed", payload={"reason": "audit 2026"}, **second)
+    story.tell("hold.placed", payload={"reason": "case 4711, appeal"}, **first)
+    story.tell("hold.released", payload={"reason": "the audit is over"}, **second)
+    return [story.root]

@@ -140,6 +140,19 @@ def _schedule_ran(state: State, event: Envelope) -> None:
         known["missed"] += required(event, "payload.count", number(event, "count"))
 
 
+def _hold_placed(state: State, event: Envelope) -> None:
+    state.root.holds[event.aggregate_id] = {
+        "reason": required(event, "payload.reason", text(event, "reason")),
+        "principal": event.principal,
+        "placed_at": event.event_time,
+    }
+
+
+def _hold_released(state: State, event: Envelope) -> None:
+    """Only holds that stand are kept: who placed and who released the others, the log has."""
+    state.root.holds.pop(event.aggregate_id, None)
+
+
 def _noted(_: State, __: Envelope) -> None:
     """Counted like every event; what became of a batch is asked of the log, by its request."""
 
@@ -182,5 +195,7 @@ TENANT_HANDLERS = {
     "schedule.removed": _schedule_removed,
     "schedule.fired": _schedule_ran,
     "schedule.missed": _schedule_ran,
+    "hold.placed": _hold_placed,
+    "hold.released": _hold_released,
     **{f"batch.{name}": _noted for name in ("accepted", "processing", "completed", "failed")},
 }

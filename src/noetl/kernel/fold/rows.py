@@ -279,3 +279,5 @@ class TenantRow(RootRow):
     key_id: str | None = None
     tokens: dict[str, Json] = {}
     schedules: dict[str, Json] = {}
+    holds: dict[str, Json] = {}
+    """Executions that must not leave the ledger, and why."""

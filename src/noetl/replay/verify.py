@@ -65,6 +65,8 @@ class Verification(msgspec.Struct, kw_only=True):
     replayed_bundle: Mapping[str, str] = {}
     differences: list[Difference] = []
     projected_to: int = 0
+    archive: str | None = None
+    """Where its events are, if they have left the ledger."""
 
     @property
     def chain_ok(self) -> bool:
@@ -147,6 +149,8 @@ class Verifier:
     ) -> Verification:
         heads = {head.stream_id: head for head in stream_heads}
         found = Verification(root=root, keyed=self._ledger.mac_key is not None)
+        left = await self._ledger.forgotten(root=root)
+        found.archive = left[0].uri if left else None
         walks: dict[str, StreamWalk] = {}
         try:
             sizes = await self._seal_sizes(root) if len(heads) > 1 else {}
@@ -157,8 +161,10 @@ class Verifier:
                     walk = walks[stream_id] = StreamWalk(stream_id, frozenset(sizes.get(stream_id, ())))
                 found.problems += [_problem(walk, event_id, what) for event_id, what in walk.step(item)]
                 found.events += 1
-        except Corruption as error:
+        except (Corruption, NotFound) as error:
             found.problems.append(Problem(what=error.message))
+            if found.archive is not None:
+                return found  # nothing else can be said without it
         last = await self._ledger.position()
         if not walks and not heads and not rows:
             raise NotFound(f"there is no trace of {root.stream_id}", hint="noetl list shows what there is")

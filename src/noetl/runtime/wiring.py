@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from noetl.archive.whole import WholeLedger
 from noetl.kernel.upcast import UpcasterRegistry, default_registry
 from noetl.payloads.caches import Caches
 from noetl.payloads.guard import CollectorGuard
@@ -36,6 +37,7 @@ from noetl.runtime.records import open_records
 from noetl.runtime.resolver import resolver_of
 from noetl.runtime.snapshots import Snapshots
 from noetl.runtime.stores import is_on_this_disk, open_objects, read_pairs
+from noetl.runtime.unpacking import bundles, unpacked
 from noetl.settings import Settings
 
 __all__ = ["Embedded", "open_caches", "open_embedded"]
@@ -104,7 +106,9 @@ async def open_embedded(
     async with contextlib.AsyncExitStack() as opened:
         clock = SystemClock()
         records = await open_records(home, settings, clock, opened, create=create, examine=examine, table=table)
-        ledger, outbox, projections = records.ledger, records.outbox, records.projections
+        outbox, projections = records.outbox, records.projections
+        ledger = WholeLedger(records.ledger, unpacked(bundles(settings)))
+        opened.push_async_callback(ledger.close)
         registry = default_registry()
         objects = await open_objects(home, settings)
         guard = CollectorGuard(records.leases, clock, grace_seconds=settings.payloads.grace)

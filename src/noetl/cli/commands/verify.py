@@ -114,6 +114,7 @@ def _document(found: Verification) -> dict[str, Any]:
         "parity": found.parity,
         "differences": msgspec.to_builtins(found.differences),
         "projected_to": found.projected_to,
+        "archive": found.archive,
     }
     if found.root.stream_id.startswith("execution/"):
         document = {"execution_id": found.root.stream_id.split("/")[1], **document}
@@ -123,7 +124,8 @@ def _document(found: Verification) -> dict[str, Any]:
 def _show(found: Verification) -> None:
     mark = click.style("ok", fg="green") if found.ok else click.style("MISMATCH", fg="red", bold=True)
     key = "keyed" if found.keyed else "unkeyed"
-    click.echo(f"{mark}  {found.root.stream_id}  {found.events} events, {key}", nl=False)
+    where = "" if found.archive is None else ", archived"
+    click.echo(f"{mark}  {found.root.stream_id}  {found.events} events, {key}{where}", nl=False)
     click.echo(f", {found.unsealed} not sealed yet" if found.unsealed and found.chain_ok else "")
     for problem in found.problems[:_MOST_PROBLEMS]:
         click.secho(f"    {readable(problem.what)}", fg="red")
@@ -146,7 +148,8 @@ def _show_difference(difference: Difference) -> None:
 def _show_ledger(ledger: LedgerVerification, found: list[Verification]) -> None:
     bad = sum(not item.ok for item in found)
     mark = click.style("ok", fg="green") if not ledger.problems else click.style("MISMATCH", fg="red", bold=True)
-    click.echo(f"{mark}  ledger  {ledger.streams} streams, {ledger.position} events")
+    gone = f", {ledger.archived_events} of them in archives of {ledger.archived} executions" if ledger.archived else ""
+    click.echo(f"{mark}  ledger  {ledger.streams} streams, {ledger.position} events{gone}")
     for problem in ledger.problems[:_MOST_PROBLEMS]:
         click.secho(f"    {readable(problem.what)}", fg="red")
     click.echo(f"{len(found)} verified, {bad} with a mismatch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from noetl.errors import Conflict, IntegrityMismatch, NotFound
 from noetl.kernel.event import Envelope, PayloadRef
 from noetl.payloads.blocking import storage_errors
 from noetl.ports.archives import ArchiveEntry
+from noetl.ports.ledger import Adopted
 from noetl.runtime.wiring import Embedded
 
 __all__ = ["Restored", "restore"]
@@ -58,7 +59,7 @@ async def restore(embedded: Embedded, bundle: Bundle, uri: str) -> Restored:
                 await _bring_back(embedded, bundle, entry)
         try:
             events = (event for _, event in read_jsonl(spooled))
-            adopted = await embedded.ledger.adopt(checked(events, embedded.registry))
+            adopted = await _take_in(embedded, bundle, checked(events, embedded.registry))
         except (IntegrityMismatch, Conflict) as error:
             # It was proven in itself, so what does not fit is what is here.
             raise Conflict(
@@ -77,6 +78,13 @@ async def restore(embedded: Embedded, bundle: Bundle, uri: str) -> Restored:
         payloads=copied,
         missing_payloads=len(results.objects) - copied,
     )
+
+
+async def _take_in(embedded: Embedded, bundle: Bundle, events: Iterable[Envelope]) -> Adopted:
+    """Events that were here once go back to where they stood, those of another ledger to the end of this one."""
+    if not await embedded.ledger.forgotten(root=bundle.root):
+        return await embedded.ledger.adopt(events)
+    return Adopted(written=await embedded.ledger.recall(bundle.root, events), present=0)
 
 
 async def _spool(bundle: Bundle, path: Path) -> None:

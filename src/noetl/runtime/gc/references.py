@@ -13,7 +13,7 @@ from noetl.data.sweeps.mentions import Mentions
 from noetl.payloads.blocking import in_thread
 from noetl.payloads.sweeping.judging import FOREVER
 from noetl.ports.catalog import Catalog
-from noetl.ports.ledger import Audited, Ledger
+from noetl.ports.ledger import Audited, Ledger, Stream
 
 __all__ = ["References", "documents_of"]
 
@@ -31,14 +31,32 @@ class References:
         """The keys of lists that events name: of a stage's outputs, and of what it runs over."""
         self._inventory = inventory
         self.tenants: set[str] = set()
+        self._archived: set[Stream] = set()
         self.position = 0
         self.events = 0
 
     async def catch_up(self) -> None:
-        """Take what has been committed since. Raises IntegrityMismatch for an event that is not what was written."""
+        """Take what has been committed since. Raises IntegrityMismatch for an event that is not what was written.
+
+        What has left the ledger for an archive keeps its objects alive all the same; an archive that cannot be read
+        raises, too.
+        """
         while page := await self._ledger.audit(after_position=self.position, limit=_PAGE):
             await in_thread(self._take, page)
             self.position = page[-1].position
+        after: Stream | None = None
+        while left := await self._ledger.forgotten(after=after, limit=_PAGE):
+            for one in left:
+                if one.root not in self._archived:
+                    await self._take_archived(one.root)
+            after = left[-1].root
+
+    async def _take_archived(self, root: Stream) -> None:
+        position = 0
+        while page := await self._ledger.audit(root=root, after_position=position, limit=_PAGE):
+            await in_thread(self._take, page)
+            position = page[-1].position
+        self._archived.add(root)
 
     async def add_catalog(self, catalog: Catalog, own_tenant: str) -> None:
         """Take the documents that are registered: whoever runs one of them next refers to it again."""

@@ -63,20 +63,35 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def needs_of(ledger: Ledger, root: Stream | None = None) -> AsyncIterator[Need]:
-    """The objects of one execution, or of the whole ledger, in the order in which events refer to them."""
-    position, seen = 0, set[bytes]()
+    """The objects of one execution, or of the whole ledger, in the order in which events refer to them.
+
+    Those of executions that have left the ledger for an archive come last.
+    """
+    seen = set[bytes]()
+    async for event in _events(ledger, root):
+        for need in needs_of_event(event):
+            place = hashlib.sha256(need.key.encode()).digest()[:_SEEN_BYTES]
+            if place not in seen:
+                seen.add(place)
+                yield need
+
+
+async def _events(ledger: Ledger, root: Stream | None) -> AsyncIterator[Envelope]:
+    position = 0
     while page := await (
         ledger.read_all(after_position=position, limit=_PAGE)
         if root is None
         else ledger.read_root(root, after_position=position, limit=_PAGE)
     ):
         for item in page:
-            for need in needs_of_event(item.event):
-                place = hashlib.sha256(need.key.encode()).digest()[:_SEEN_BYTES]
-                if place not in seen:
-                    seen.add(place)
-                    yield need
+            yield item.event
         position = page[-1].position
+    after: Stream | None = None
+    while root is None and (left := await ledger.forgotten(after=after, limit=_PAGE)):
+        for one in left:
+            async for event in _events(ledger, one.root):
+                yield event
+        after = left[-1].root
 
 
 def needs_of_event(event: Envelope) -> Iterator[Need]:

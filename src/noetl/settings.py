@@ -20,6 +20,7 @@ from noetl.errors import InvalidSetting
 from noetl.kinds import KINDS, Amount, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
 from noetl.lakes import LakeSettings
 from noetl.prices import Prices
+from noetl.retentions import RetentionSettings
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -311,6 +312,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payloads: Payloads = Payloads()
     archive: ArchiveSettings = ArchiveSettings()
     effects: Effects = Effects()
+    retention: RetentionSettings = RetentionSettings()
     place: Place = Place()
     tools: Tools = Tools()
     spark: Spark = Spark()
@@ -346,6 +348,7 @@ _SECTIONS: dict[str, type[msgspec.Struct]] = {
     "payloads": Payloads,
     "archive": ArchiveSettings,
     "effects": Effects,
+    "retention": RetentionSettings,
     "place": Place,
     "tools": Tools,
     "spark": Spark,

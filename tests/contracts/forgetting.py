@@ -20,6 +20,7 @@ from tests.contracts.ledger import (
     KEY,
     NOBODY,
     OTHER_TENANT,
+    TENANT_STREAM,
     OpenLedger,
     everything,
     frame,
@@ -179,6 +180,16 @@ class ForgettingContract:
         await tell(ledger)
         with pytest.raises(Conflict, match=r"execution/4101 has got more events"):
             await ledger.forget(family)
+
+    async def test_a_stream_that_has_its_say_stops_it(self, ledger: Ledger, events: list[Envelope], tell: Tell) -> None:
+        family = msgspec.structs.replace(await family_of(ledger, STREAM, CHILD), unmoved={TENANT_STREAM: 0})
+        await write(ledger, draft("tenant.updated", execution_id=None), stream=TENANT_STREAM)
+        await tell(ledger)
+        with pytest.raises(Conflict, match=r"tenant/acme has got more events"):
+            await ledger.forget(family)
+        assert list(await ledger.forgotten()) == []
+        await ledger.forget(msgspec.structs.replace(family, unmoved={TENANT_STREAM: 1, LATER: 1}))
+        assert len(await ledger.forgotten()) == 2
 
     async def test_forgetting_twice_is_once(self, ledger: Ledger, events: list[Envelope]) -> None:
         family = await family_of(ledger, STREAM, CHILD)

@@ -69,6 +69,8 @@ class TestLayers:
             "archive.on_completion": "false",
             "archive.payloads": "false",
             "effects.barrier": "false",
+            "retention.min_age": "30d",
+            "retention.every": "",
             "place.env": "dev",
             "place.region": "local",
             "place.cell": "local-a",

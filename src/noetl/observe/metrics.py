@@ -152,6 +152,11 @@ INSTRUMENTS: dict[str, Instrument] = {
         "counter", "Objects that collections of garbage have found dead, deleted or spared.", ("kind", "outcome")
     ),
     "noetl_gc_deleted_bytes_total": Instrument("counter", "Bytes that collections of garbage have deleted."),
+    "noetl_retention_events_total": Instrument("counter", "Archived events that have left the ledger."),
+    "noetl_retention_bytes_total": Instrument("counter", "Bytes of archived events that have left the ledger."),
+    "noetl_retention_roots_total": Instrument(
+        "counter", "Executions looked at for whether they may leave the ledger: gone, or why they stay.", ("outcome",)
+    ),
     "noetl_leader": Instrument(
         "gauge", "Whether this process does what one process does for all: 1, else 0.", ("what",)
     ),

@@ -21,7 +21,7 @@ from noetl.kernel.stamp import Stamped, adopt, streams_of_event
 from noetl.kernel.streams import root_of
 from noetl.kernel.tail import Stream
 
-__all__ = ["Family", "Forgetful", "Forgotten", "Recollection", "Run", "check_heads", "runs_of"]
+__all__ = ["Family", "Forgetful", "Forgotten", "Recollection", "Run", "check_heads", "check_unmoved", "runs_of"]
 
 CHECKSUM_BYTES = 32
 _MOST_IN_RUN = 1000
@@ -82,6 +82,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """The heads of all streams of each member: the ledger must still have these, and no others."""
     uri: str
     manifest_sha256: str
+    unmoved: Mapping[Stream, int] = {}
+    """Other streams that must still have so many events: those that could have said something against it."""
 
 
 class Forgetful(Protocol):
@@ -139,6 +141,12 @@ def check_heads(family: Family, root: Stream, found: Iterable[StreamHead]) -> in
             f"{root.stream_id} has got more events since its archive was checked", hint="it is looked at again later"
         )
     return sum(head.count for head in now)
+
+
+def check_unmoved(family: Family, stream: Stream, head: StreamHead | None) -> None:
+    """Raise Conflict if a stream has grown that could have said something against it."""
+    if (head.count if head else 0) != family.unmoved[stream]:
+        raise Conflict(f"{stream.stream_id} has got more events meanwhile", hint="it is looked at again")
 
 
 class Recollection:

@@ -55,11 +55,19 @@ async def serve_duties(services: Services) -> None:
         archiver = await open_archiver(services.embedded, home, settings, services.project)
         await Following(services.embedded, archiver).serve(term)
 
+    async def retain(term: Term) -> None:
+        from noetl.runtime.forgetting import open_retention
+
+        retention = open_retention(services.embedded, settings)
+        await retention.serve(term, services.embedded.clock, settings.retention.every or 0.0)
+
     duties = {"scheduler": schedule}
     if settings.archive.on_completion:
         duties["archiver"] = archive
     if services.place.lease_seconds is not None:
         duties["reaper"] = Reaping(services, services.embedded.leases, services.place.lease_seconds).serve
+    if settings.retention.every is not None:
+        duties["retention"] = retain
     async with asyncio.TaskGroup() as group:
         for what, work in duties.items():
             group.create_task(Leader(leases, clock, what, owner, seconds=seconds).lead(work))

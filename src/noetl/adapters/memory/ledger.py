@@ -27,7 +27,7 @@ from noetl.kernel.stamp import (
 from noetl.kernel.streams import is_dense, root_of
 from noetl.kernel.time import format_time
 from noetl.ports.clock import Clock
-from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, runs_of
+from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, check_unmoved, runs_of
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, moved_by_reading, read_each
 
 __all__ = ["MemoryLedger"]
@@ -100,6 +100,8 @@ class MemoryLedger:
         self._check_open()
         if all(root in self._forgotten for root in family.heads):
             return [self._forgotten[root][0] for root in family.heads]
+        for stream in family.unmoved:
+            check_unmoved(family, stream, self._heads.get(stream))
         for root in family.heads:
             events = len(self._roots.get(root, []))
             expected = check_heads(family, root, await self.heads(root=root, limit=1 << 62))

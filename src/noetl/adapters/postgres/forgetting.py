@@ -14,13 +14,13 @@ import msgspec
 
 from noetl.adapters.postgres.database import Connection, Row
 from noetl.adapters.postgres.rows import HEAD_COLUMNS, head, insert_row
-from noetl.adapters.postgres.writer import LedgerWriter, copy_events, lock
+from noetl.adapters.postgres.writer import LedgerWriter, copy_events, fetch_heads, lock
 from noetl.errors import Conflict, IntegrityMismatch, NotFound
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope
 from noetl.kernel.tail import Stream
 from noetl.kernel.time import format_time
-from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, runs_of
+from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, check_unmoved, runs_of
 
 __all__ = ["Forgetting", "below", "forgotten_query", "in_root", "read_forgotten", "read_run", "runs_query"]
 
@@ -50,6 +50,8 @@ class Forgetting:
         if len(known) == len(family.heads):
             await self._connection.execute("ROLLBACK")
             return known
+        for stream, end in (await fetch_heads(self._connection, family.unmoved)).items():
+            check_unmoved(family, stream, end)
         ((now,),) = await self._fetch(_NOW, ())
         left = [await self._forget_root(family, root, format_time(self._writer.now(now))) for root in family.heads]
         await self._connection.execute("COMMIT")

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from noetl.adapters.sqlite.commits import Writer
-from noetl.adapters.sqlite.rows import EVENT_INSERT, HEAD_COLUMNS, head, insert_row
+from noetl.adapters.sqlite.rows import EVENT_INSERT, HEAD_COLUMNS, fetch_head, head, insert_row
 from noetl.errors import Archived, Conflict, IntegrityMismatch, NotFound
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope
 from noetl.kernel.tail import Stream
-from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, runs_of
+from noetl.ports.forgetting import Family, Forgotten, Recollection, Run, check_heads, check_unmoved, runs_of
 
 __all__ = [
     "below",
@@ -48,6 +48,8 @@ def forget(connection: Writer, family: Family, now: str, seal: Seal) -> Sequence
     known = [found for root in family.heads for found in fetch_forgotten(connection, root=root)]
     if len(known) == len(family.heads):
         return known
+    for stream in family.unmoved:
+        check_unmoved(family, stream, fetch_head(connection, stream))
     return [_forget_root(connection, family, root, now, seal) for root in family.heads]
 
 

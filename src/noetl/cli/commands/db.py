@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noetl.cli.exits import OK, UNAVAILABLE
-from noetl.cli.options import common, run_async, settings_of
+from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["command"]
 
 @click.group("db")
 def command() -> None:
-    """Prepare the Postgres database that a ledger is kept in, and see how it stands."""
+    """Prepare the Postgres database that a ledger is kept in, see how it stands, and give room back."""
 
 
 def _database(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,6 +45,30 @@ def migrate(database: str | None, home: Path | None, tenant: str | None, as_json
 def status(database: str | None, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
     """Say which migrations were done, and how far the ledger has come. Exits 3 if there are any to be done."""
     return run_async(_status(database, as_json))
+
+
+@command.command("vacuum", epilog="Example: noetl db vacuum")
+@click.option("--full", is_flag=True, help="In Postgres: write tables anew, which nobody can use meanwhile.")
+@common
+def vacuum(full: bool, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
+    """Give the room back that events have left which are not in the ledger any more; also for a home's own file.
+
+    A file is written anew, for which it takes as much room again; others may read meanwhile, and writers wait. Postgres
+    uses the room for new rows; only with --full it goes back to the disk.
+    """
+    return run_async(_vacuum(full, home, as_json))
+
+
+async def _vacuum(full: bool, home: Path | None, as_json: bool) -> int:
+    from noetl.cli.counting import size
+    from noetl.runtime.vacuum import vacuum_ledger
+
+    before, after = await vacuum_ledger(home_of(home), settings_of(), full=full)
+    if as_json:
+        print_json({"bytes_before": before, "bytes_after": after})
+    else:
+        note(f"the ledger had {size(before)} and has {size(after)} now")
+    return OK
 
 
 async def _migrate(database: str | None, as_json: bool) -> int:

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 import urllib.error
@@ -304,7 +305,10 @@ class TestRebuild:
         named = {(one["root"], one["what"]) for one in looked.document["first"]}
         assert {("execution/7001", "different"), ("execution/7002", "missing"), ("execution/1", "extra")} <= named
         assert home.run("verify", "7001", "--tenant", "acme").code == 4
-        done = home.json("projector", "rebuild")
+        refused = home.run("projector", "rebuild", "--json")
+        assert (refused.code, refused.document["replaced"]) == (4, False)
+        assert home.run("verify", "7001", "--tenant", "acme").code == 4
+        done = home.json("projector", "rebuild", "--accept")
         assert (done["replaced"], done["wrong_rows"], done["rows"]) == (
             True,
             looked.document["wrong_rows"],
@@ -324,14 +328,14 @@ class TestRebuild:
         before = self.query(home, "SELECT * FROM projection ORDER BY 1, 2, 3, 4, 5")
         with psycopg.connect(home.database, options="-c search_path=noetl") as holding:
             holding.execute("LOCK TABLE projection IN ROW EXCLUSIVE MODE")  # it comes as far as to the lock
-            with started(home, "nats://127.0.0.1:1", "projector", "rebuild") as process:
+            with started(home, "nats://127.0.0.1:1", "rebuild", "--accept") as process:
                 until(lambda: bool(self.query(home, "SELECT 1 FROM pg_locks WHERE NOT granted")), "it does not compare")
                 second = home.run("projector", "rebuild")
                 assert (second.code, "another process" in second.stderr) == (1, True)
                 process.kill()
                 process.wait()
         assert self.query(home, "SELECT * FROM projection ORDER BY 1, 2, 3, 4, 5") == before
-        until(lambda: home.run("projector", "rebuild").code == 0, "what was killed holds it for ever")
+        until(lambda: home.run("rebuild", "--accept").code == 0, "what was killed holds it for ever")
         assert home.run("verify", "--all").code == 0
 
     def test_projectors_and_writers_go_on_meanwhile(self, home: PostgresHome, own_nats: Servers) -> None:
@@ -344,8 +348,14 @@ class TestRebuild:
             reached([one], append(home, 3))
             assert home.run("verify", "--all", env=env).code == 0
 
-    def test_a_home_with_a_file_of_its_own_is_told_what_to_do(self, tmp_path: Path) -> None:
+    def test_a_home_with_a_file_of_its_own_is_rebuilt_by_the_same_command(self, tmp_path: Path) -> None:
         home = Home(tmp_path / "home")
         home.json("import", ORDERS_LOG)
-        refused = home.run("projector", "rebuild")
-        assert (refused.code, "noetl repair" in refused.stderr) == (2, True)
+        assert home.json("rebuild", "--compare")["wrong_rows"] == 0
+        with sqlite3.connect(home.path / "ledger.db") as connection:
+            connection.execute("DELETE FROM projection WHERE surface = 'frames'")
+        refused = home.run("rebuild")
+        assert (refused.code, "--accept" in refused.stderr) == (4, True)
+        assert home.run("rebuild", "--compare", "--accept").code == 2
+        assert home.json("rebuild", "--accept")["replaced"]
+        assert home.run("verify", "--all").code == 0

@@ -50,6 +50,7 @@ _COMMANDS = {
     "lake": ("lake", "Keep a copy of all events as Parquet, for questions about all of them."),
     "archive": ("archive", "Archive executions as signed bundles, and look at them."),
     "restore": ("restore", "Bring an archived execution back into a ledger."),
+    "rebuild": ("rebuild", "Make all rows anew, compare them, and put them in place."),
     "retention": ("retention", "Take archived executions out of the ledger when they are old enough."),
     "hold": ("hold", "Keep an execution in the ledger, whatever its age."),
     "import": ("import_", "Bring a log from a file into the ledger."),

@@ -8,7 +8,7 @@ as they are, whoever reads sees all rows of before or all of after, and only wha
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 import psycopg
@@ -16,9 +16,12 @@ import psycopg
 from noetl.adapters.postgres.database import Connection, Database
 from noetl.adapters.postgres.failures import explain
 from noetl.adapters.postgres.migrations import SCHEMA
+from noetl.adapters.postgres.projections import PostgresProjectionStore
 from noetl.errors import Conflict
+from noetl.ports.clock import Clock
+from noetl.ports.shadows import Decide, Drift, DriftedRow, Finish
 
-__all__ = ["SHADOW", "Drift", "DriftedRow", "Shadow", "open_shadow"]
+__all__ = ["SHADOW", "PostgresShadow", "open_shadow"]
 
 SHADOW = "noetl_rebuild"
 _LOCK = 0x6E6F65746C_72  # "noetl" and one for what is locked
@@ -86,42 +89,17 @@ _PASS = f"""
 """
 
 
-class DriftedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A row that is not what the log says; `what` is missing, extra or different."""
-
-    tenant_id: str
-    root: str
-    surface: str
-    row_id: str
-    what: str
-
-
-class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comparison has found."""
-
-    rows: int
-    """How many rows the log gives."""
-    late: int
-    """How many roots were not as far as the log."""
-    wrong: int
-    """How many rows of the others were not what the log says; the first of them are named."""
-    first: Sequence[DriftedRow]
-
-
-class Shadow:
+class PostgresShadow:
     """The tables beside, for one process at a time."""
 
-    def __init__(self, connection: Connection, database: Database) -> None:
+    def __init__(self, connection: Connection, database: Database, clock: Clock) -> None:
         self._connection = connection
-        self.database = database
-        """Where whoever fills them writes: the same database, seen through the shadow."""
+        self._address = database.address
+        self.projections = PostgresProjectionStore(database, clock)
+        """Where whoever fills them saves rows: the same database, seen through the shadow."""
 
-    async def compare(self, finish: Callable[[], Awaitable[int]], *, replace: bool) -> Drift:
-        """Compare while nobody saves; with `replace` put the rows in place, all or none.
-
-        `finish` folds what the log has got since, and says up to which position projectors claim to have come; nothing
-        can be saved to the rows in use until this returns.
-        """
+    async def compare(self, finish: Finish, decide: Decide) -> Drift:
+        """Compare while nobody saves; if `decide` says so put the rows in place."""
         with self._explained():
             await self._connection.execute("BEGIN")
             try:
@@ -129,29 +107,31 @@ class Shadow:
                 claimed = await finish()
                 found = await (await self._connection.execute(_COMPARED.encode(), [claimed])).fetchone()
                 assert found is not None
-                if replace:
+                rows, late, wrong, first = found
+                drift = Drift(rows=rows, late=late, wrong=wrong, first=msgspec.convert(first, list[DriftedRow]))
+                if decide(drift):
                     for statement in (_REMOVE, _REPLACE, _PASS):
                         await self._connection.execute(statement.encode())
                     await self._connection.execute("COMMIT")
+                    drift = msgspec.structs.replace(drift, replaced=True)
                 else:
                     await self._connection.execute("ROLLBACK")
             except BaseException:
                 with contextlib.suppress(psycopg.Error):
                     await self._connection.execute("ROLLBACK")
                 raise
-        rows, late, wrong, first = found
-        return Drift(rows=rows, late=late, wrong=wrong, first=msgspec.convert(first, list[DriftedRow]))
+        return drift
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except (psycopg.Error, TimeoutError) as error:
-            raise explain(error, self.database.address) from error
+            raise explain(error, self._address) from error
 
 
 @contextlib.asynccontextmanager
-async def open_shadow(url: str, *, patience: float, connections: int) -> AsyncIterator[Shadow]:
+async def open_shadow(url: str, clock: Clock, *, patience: float, connections: int) -> AsyncIterator[PostgresShadow]:
     """Empty tables beside, gone at the end. Raises Conflict while another process has some.
 
     What a killed process has left is taken away by the next.
@@ -167,7 +147,7 @@ async def open_shadow(url: str, *, patience: float, connections: int) -> AsyncIt
             raise Conflict("another process is rebuilding the rows of this ledger", hint="wait for it to end")
         await connection.execute(_MAKE.encode())
         try:
-            yield Shadow(connection, database)
+            yield PostgresShadow(connection, database, clock)
         finally:
             await database.close()
             with contextlib.suppress(psycopg.Error):

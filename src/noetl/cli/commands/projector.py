@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from noetl.cli.exits import MISMATCH, OK
+from noetl.cli.commands.rebuild import command as rebuild
+from noetl.cli.exits import OK
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json
 from noetl.cli.probing import probe_at, probe_host
@@ -77,33 +77,7 @@ def run(
     return run_async(_serve(place, settings, share, size, probe_at(metrics_host, metrics_port), as_json))
 
 
-@command.command("rebuild", epilog="Example: noetl projector rebuild --check")
-@click.option("--check", is_flag=True, help="Compare only; exits 4 if a row is not what the log says.")
-@common
-def rebuild(check: bool, home: Path | None, tenant: str | None, as_json: bool) -> int | None:
-    """Make all rows of a ledger in Postgres anew from its log, compare them with those in use, and replace these.
-
-    The new rows are made beside the others, while everything goes on. Then they are compared and take their place in
-    one transaction: whoever reads sees all of before or all of after, and projectors wait. Killed anywhere, nothing has
-    changed, or all of it.
-    """
-    return run_async(_rebuild(home_of(home), settings_of(tenant), check, as_json))
-
-
-async def _rebuild(home: Home, settings: Settings, check: bool, as_json: bool) -> int:
-    from noetl.runtime.rebuild import rebuild_rows
-
-    found = await rebuild_rows(home, settings, check=check)
-    if as_json:
-        first = [dict(zip(one.__struct_fields__, msgspec.structs.astuple(one), strict=True)) for one in found.first]
-        numbers = {"rows": found.rows, "late_roots": found.late, "wrong_rows": found.wrong}
-        print_json({**numbers, "replaced": not check, "first": first})
-    else:
-        for one in found.first:
-            note(f"{one.what}: {one.surface} row {one.row_id} of {one.root} of {one.tenant_id}")
-        told = "are wrong" if check else "were wrong, and were replaced"
-        note(f"the log gives {found.rows} rows; {found.wrong} {told}; the rows of {found.late} roots were late")
-    return MISMATCH if check and found.wrong else OK
+command.add_command(rebuild)
 
 
 def _asked(settings: Settings, shard: str | None, batch: int | None) -> tuple[Share, int]:

@@ -23,18 +23,23 @@ from noetl.runtime.unpacking import bundles
 from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
 
-__all__ = ["Retention", "open_retention"]
+__all__ = ["Retention", "check_can_forget", "open_retention"]
 
 _log = logging.getLogger("noetl.retention")
 
 
-def open_retention(embedded: Embedded, settings: Settings, *, min_age: float | None = None) -> Retention:
-    """What looks after an installation's ledger. Raises InvalidInput where nothing can leave it."""
+def check_can_forget(settings: Settings) -> None:
+    """Raise InvalidInput where nothing can leave the ledger."""
     if settings.ledger.mode == "wal":
         raise InvalidInput(
             "events cannot leave a ledger in WAL mode: servers would append to what is gone",
-            hint="leave that mode with noetl materializer leave when all servers have stopped",
+            hint="unset retention.every, or leave that mode: noetl materializer leave, when all servers have stopped",
         )
+
+
+def open_retention(embedded: Embedded, settings: Settings, *, min_age: float | None = None) -> Retention:
+    """What looks after an installation's ledger. Raises InvalidInput where nothing can leave it."""
+    check_can_forget(settings)
 
     async def projected() -> int:
         return await projected_to(embedded.projections, PROJECTOR)

@@ -1,0 +1,44 @@
+"""Executions leave a ledger in Postgres, and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.test_postgres import PostgresHome
+from tests.e2e.cli import ORDERS_LOG
+from tests.services.postgres_server import Server
+
+CHILD = "286814896631345155"
+CORPUS = ORDERS_LOG.parents[2] / "tests" / "golden" / "corpus"
+TENANT = ("--tenant", "acme")
+
+
+@pytest.fixture
+def home(tmp_path: Path, postgres_server: Server, worker_id: str) -> Iterator[PostgresHome]:
+    control = postgres_server.database("postgres")
+    name = f"{worker_id}_retention"
+    control.query(f"CREATE DATABASE {name} TEMPLATE template0")
+    found = PostgresHome(tmp_path / "home", postgres_server.database(name).dsn)
+    found.json("db", "migrate")
+    yield found
+    control.query(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_they_are_read_rebuilt_and_restored_from_their_archives(home: PostgresHome) -> None:
+    for name in ("calls_parent", "calls_child", "hello"):
+        home.json("import", CORPUS / f"{name}.jsonl")
+    before = home.json("replay", CHILD, *TENANT)["checksum"]
+    home.json("archive", "--all", *TENANT)
+    assert home.json("retention", "--apply", *TENANT)["gone"]["executions"] == 3
+    assert home.json("replay", CHILD, *TENANT)["checksum"] == before
+    assert home.json("rebuild", "--from-archive", "all")["wrong_rows"] == 0
+    verified = home.json("verify", "--all")
+    assert (verified["ok"], verified["ledger"]["archived"]) == (True, 3)
+    sizes = home.json("db", "vacuum", "--full")
+    assert sizes["bytes_after"] <= sizes["bytes_before"]
+    archive = home.json("verify", CHILD, *TENANT)["archive"]
+    assert home.run("restore", archive).code == 0
+    assert home.json("verify", "--all")["ledger"]["archived"] == 1

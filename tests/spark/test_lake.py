@@ -11,22 +11,29 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from noetl.adapters.postgres.database import Database as PostgresDatabase
+from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.data.lake import Lake
+from noetl.data.lake.checking import verify
+from noetl.data.lake.iceberg import IcebergTable, alone
 from noetl.data.lake.layout import envelope_of
 from noetl.data.lake.syncing import Sizes, Synced, sync
 from noetl.data.source import place_here, register
 from noetl.data.source.log import LogSpec, url_of_home
-from noetl.errors import IntegrityMismatch
+from noetl.errors import Conflict, IntegrityMismatch, InvalidInput
 from noetl.kernel.event import Recorded
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_stream
 from noetl.runtime.home import Home
 from noetl.runtime.wiring import open_embedded
 from noetl.settings import Settings
+from tests.services.postgres import Database, postgres, postgres_server
 from tests.unit.kernel.drafts import batch, draft
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["postgres", "postgres_server"]
 
 SMALL = Sizes(rows_per_task=20, tasks_per_commit=2, every=0.1)
 Sync = Callable[..., Synced]
@@ -81,14 +88,17 @@ def run(spark: SparkSession, house: House, lake: Lake) -> Sync:
     return work
 
 
-def check(lake: Lake, house: House) -> None:
+def rows_of(lake: Lake) -> list[Recorded]:
     rows: list[tuple[Any, Any]] = []
     for file in lake.files():
         table = pq.read_table(lake.place(file))
         rows += list(zip(table["position"].to_pylist(), table["envelope"].to_pylist(), strict=True))
         assert (table.num_rows, set(table["tenant_id"].to_pylist())) == (file.rows, {file.tenant})
-    found = [Recorded(position, envelope_of(line)) for position, line in sorted(rows)]
-    assert found == house.recorded()
+    return [Recorded(position, envelope_of(line)) for position, line in sorted(rows)]
+
+
+def check(lake: Lake, house: House) -> None:
+    assert rows_of(lake) == house.recorded()
 
 
 def test_every_event_is_in_the_lake_once_and_exactly(house: House, lake: Lake, run: Sync) -> None:
@@ -144,6 +154,26 @@ def test_a_lake_is_followed_until_it_is_told_to_stop(house: House, lake: Lake, r
     check(lake, house)
 
 
+def test_a_ledger_in_postgres_is_copied_as_well(spark: SparkSession, lake: Lake, postgres: Database) -> None:
+    async def fill() -> list[Recorded]:
+        database = PostgresDatabase(postgres.dsn)
+        await database.migrate()
+        ledger = await PostgresLedger(database, mac_key=None).open()
+        for execution in (1, 2, 3):
+            drafts = [draft("step.enter", execution_id=execution, payload={"n": n}) for n in range(15)]
+            await ledger.append([batch(*drafts, stream=Stream(drafts[0].tenant_id, execution_stream(execution)))])
+        found = list(await ledger.read_all(limit=100))
+        await ledger.close()
+        await database.close()
+        return found
+
+    recorded = asyncio.run(fill())
+    register(spark, place=place_here({}, lake.path.parent), push_filters=False, ledger=postgres.dsn)
+    assert sync(spark, lake, LogSpec(postgres.dsn), sizes=SMALL).commits == 2
+    assert rows_of(lake) == recorded
+    assert verify(lake, LogSpec(postgres.dsn)).problems == []
+
+
 def test_a_task_that_cannot_write_commits_nothing_and_says_why(
     house: House, lake: Lake, run: Sync, tmp_path: Path
 ) -> None:
@@ -153,3 +183,20 @@ def test_a_task_that_cannot_write_commits_nothing_and_says_why(
         run()
     assert "org.apache" not in str(failed.value)
     assert lake.head() == 0
+
+
+def test_without_its_runtime_iceberg_is_refused_with_what_to_add(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="Spark has no Apache Iceberg here") as refused:
+        IcebergTable(spark, tmp_path)
+    assert "spark.jars=" in str(refused.value.hint)
+
+
+def test_a_table_of_iceberg_has_one_writer(tmp_path: Path) -> None:
+    with (
+        alone(tmp_path / "lake"),
+        pytest.raises(Conflict, match="somebody else is copying"),
+        alone(tmp_path / "lake"),
+    ):
+        pass
+    with alone(tmp_path / "lake"):
+        pass

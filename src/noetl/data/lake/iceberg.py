@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ __all__ = ["IcebergTable", "alone"]
 _CATALOG = "noetl_lake"
 _CLASS = "org.apache.iceberg.spark.SparkCatalog"
 _TABLE = f"{_CATALOG}.noetl.events"
+_UNFIT = re.compile(r"java\.lang\.(?:IncompatibleClassChange|NoSuchMethod|NoClassDefFound|AbstractMethod)Error")
 
 
 class IcebergTable:
@@ -40,10 +42,12 @@ class IcebergTable:
         for name, value in (("", _CLASS), (".type", "hadoop"), (".warehouse", str(lake / "iceberg"))):
             spark.conf.set(f"spark.sql.catalog.{_CATALOG}{name}", value)
         columns = from_arrow_schema(SCHEMA).toDDL()
-        spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns}) USING iceberg "
-            "PARTITIONED BY (tenant_id, days(ingest_time)) TBLPROPERTIES ('write.parquet.compression-codec' = 'zstd')"
-        )
+        with _fitting(spark):
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns}) USING iceberg "
+                "PARTITIONED BY (tenant_id, days(ingest_time)) "
+                "TBLPROPERTIES ('write.parquet.compression-codec' = 'zstd')"
+            )
 
     def end(self) -> Snapshot:
         """How far it has come. Iceberg knows the largest position of each file without reading it."""
@@ -75,6 +79,23 @@ def _check_present(spark: SparkSession) -> None:
             "Spark has no Apache Iceberg here",
             hint='add its runtime for Spark 4: spark.conf = ["spark.jars=/path/to/iceberg-spark-runtime-....jar"]',
         ) from None
+
+
+@contextlib.contextmanager
+def _fitting(spark: SparkSession) -> Iterator[None]:
+    """A runtime that was built for another Spark shows it when its classes are linked."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except Py4JError as error:
+        found = _UNFIT.search(str(error))
+        if found is None:
+            raise
+        raise InvalidInput(
+            f"the Apache Iceberg that Spark has is not for Spark {spark.version}: {found[0]}",
+            hint="take the runtime that Iceberg has made for this Spark, if there is one, or leave out --format",
+        ) from error
 
 
 @contextlib.contextmanager

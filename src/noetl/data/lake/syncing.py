@@ -9,6 +9,7 @@ late looks again.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import tempfile
 import threading
@@ -36,7 +37,8 @@ __all__ = ["LakeTarget", "Sizes", "Synced", "Taken", "Target", "recognise", "syn
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.2
-_TRIES = 8
+_TRIES, _STARTS = 8, 3
+_LOST = re.compile(r"Python worker (?:failed to connect back|exited unexpectedly)")
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +130,16 @@ def recognise(lake: Snapshot, spec: LogSpec) -> int:
         return head
 
 
+class _WorkerLost(Unavailable):
+    """A Python process of Spark's did not start or has ended, which says nothing of what it had to do."""
+
+
+def _explained(error: Exception) -> Unavailable:
+    said = explain(error).message
+    kind = _WorkerLost if _LOST.search(said) else Unavailable
+    return kind(f"Spark could not copy events to the lake: {said}", hint="run it again: it goes on where the lake ends")
+
+
 class LakeTarget:
     """A lake of ours: tasks write its files, and the driver commits them."""
 
@@ -170,8 +182,22 @@ class _Run:
         self._done = Synced(head=start.last_position, ledger=recognise(start, spec))
 
     def work(self, follow: bool, stopping: threading.Event) -> Synced:
-        if not follow and self._done.head == self._done.ledger:
-            return self._done
+        lost = 0
+        while follow or self._done.head < self._done.ledger:
+            before = self._done.head
+            try:
+                self._copy(follow, stopping)
+                break
+            except _WorkerLost as error:
+                lost = lost + 1 if self._done.head == before else 1
+                if lost == _STARTS:
+                    raise
+                _log.warning("%s; the copying begins again after position %s", error.message, self._done.head)
+        return self._done
+
+    def _copy(self, follow: bool, stopping: threading.Event) -> None:
+        """One query of Spark's, to its end."""
+        self._failed = None
         checkpoint = tempfile.mkdtemp(prefix="noetl-lake-")
         try:
             query = self._started(checkpoint, follow)
@@ -185,10 +211,9 @@ class _Run:
                 raise self._failed from None
             if isinstance(error, NoetlError):
                 raise
-            raise Unavailable(f"Spark could not copy events to the lake: {explain(error).message}") from error
+            raise _explained(error) from error
         finally:
             shutil.rmtree(checkpoint, ignore_errors=True)
-        return self._done
 
     def _started(self, checkpoint: str, follow: bool) -> StreamingQuery:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -212,7 +237,7 @@ class _Run:
             self._failed = error
             raise
         except Exception as error:
-            self._failed = Unavailable(f"a batch of the lake failed: {explain(error).message}")
+            self._failed = _explained(error)
             raise
 
     def _take(self, rows: DataFrame) -> None:

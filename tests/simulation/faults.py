@@ -12,6 +12,7 @@ from noetl.kernel.fold import FOLD_VERSION
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import category_of
 from noetl.kernel.time import parse_time
+from noetl.ports.forgetting import Family, Forgotten, Run
 from noetl.ports.ledger import Adopted, Audited, Ledger, Moved, Spans, Stream, moved_by_reading, read_each
 from noetl.ports.outbox import Outbox, OutboxRow
 from noetl.ports.projections import Page, ProjectionRow, ProjectionStore, Saved, Snapshot, Wanted
@@ -148,6 +149,24 @@ class FaultyLedger:
         if hook is not None:
             await hook()
         return await self._inner.audit(root=root, after_position=after_position, limit=min(limit, self._page))
+
+    async def forget(self, family: Family) -> Sequence[Forgotten]:
+        """As the ledger does."""
+        return await self._inner.forget(family)
+
+    async def recall(self, family: Stream, envelopes: Iterable[Envelope]) -> int:
+        """As the ledger does."""
+        return await self._inner.recall(family, envelopes)
+
+    async def forgotten(
+        self, *, root: Stream | None = None, after: Stream | None = None, limit: int = 1000
+    ) -> Sequence[Forgotten]:
+        """As the ledger does, in short pages."""
+        return await self._inner.forgotten(root=root, after=after, limit=min(limit, self._page))
+
+    async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
+        """As the ledger does, in short pages."""
+        return await self._inner.runs(root=root, after_position=after_position, limit=min(limit, self._page))
 
     async def check_storage(self) -> Sequence[str]:
         """As the ledger does."""

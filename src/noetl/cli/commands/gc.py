@@ -28,6 +28,7 @@ _AGES = ((86_400_000_000, "days"), (3_600_000_000, "h"), (0, "min"))
 @click.option("--delete", is_flag=True, help="Delete what is dead. Without this it is only shown.")
 @click.option("--grace", metavar="TIME", help="How old an object must be, such as 36h  [payloads.grace]")
 @click.option("--shallow", is_flag=True, help="Do not look for names inside of stored objects.")
+@click.option("--spark", is_flag=True, help="Have Spark look through log and store: for millions of objects.")
 @click.option("--claim", is_flag=True, help="With --delete: the store at payloads.url is this ledger's alone.")
 @click.option("-v", "--verbose", is_flag=True, help="Show some of the keys.")
 @common
@@ -35,6 +36,7 @@ def command(
     delete: bool,
     grace: str | None,
     shallow: bool,
+    spark: bool,
     claim: bool,
     verbose: bool,
     home: Path | None,
@@ -47,27 +49,29 @@ def command(
     execution has ended or is gone, too. Nothing goes before the grace is over. It may run beside executions and beside
     another one of its kind.
     """
+    from noetl.runtime.gc.collection import Request
+
     settings = settings_of(tenant)
     seconds = settings.payloads.grace if grace is None else parse_duration(grace)
-    return run_async(_collect(home_of(home), settings, seconds, delete, not shallow, claim, verbose, as_json))
-
-
-async def _collect(
-    home: Home, settings: Settings, seconds: float, delete: bool, trace: bool, claim: bool, verbose: bool, as_json: bool
-) -> None:
-    from noetl.runtime.clock import SystemClock
-    from noetl.runtime.gc.collection import Request, collect, leftovers
-    from noetl.runtime.wiring import open_embedded
-
-    segments = leftovers(SystemClock())
+    place = home_of(home)
     request = Request(
         grace_seconds=seconds,
         delete=delete,
-        trace=trace,
+        trace=not shallow,
+        spark=spark,
         claim=claim,
         shared=_shared(settings),
-        directory=_directory(home, settings),
+        directory=_directory(place, settings),
     )
+    return run_async(_collect(place, settings, request, verbose, as_json))
+
+
+async def _collect(home: Home, settings: Settings, request: Request, verbose: bool, as_json: bool) -> None:
+    from noetl.runtime.clock import SystemClock
+    from noetl.runtime.gc.collection import collect, leftovers
+    from noetl.runtime.wiring import open_embedded
+
+    segments = leftovers(SystemClock())
     async with open_embedded(home, settings) as embedded:
         now = embedded.clock.now()
         with counted(quiet=as_json) as progress:

@@ -17,7 +17,7 @@ from noetl.kernel.plain import with_text_ids
 
 if TYPE_CHECKING:
     from noetl.runtime.repair.repairer import Finding
-    from noetl.runtime.repair.service import Repair
+    from noetl.runtime.repair.service import Repair, Request
 
 __all__ = ["command"]
 
@@ -26,12 +26,14 @@ __all__ = ["command"]
 @click.argument("execution", metavar="ID", required=False)
 @click.option("--all", "all_", is_flag=True, help="Everything in the ledger.")
 @click.option("--dry-run", is_flag=True, help="Look and say what could be done; change nothing.")
+@click.option("--spark", is_flag=True, help="With --all: have Spark read the objects, for millions of them.")
 @click.option("--rerun", is_flag=True, help="Run tasks with side_effecting: false again for a result that is lost.")
 @common
 def command(
     execution: str | None,
     all_: bool,
     dry_run: bool,
+    spark: bool,
     rerun: bool,
     home: Path | None,
     tenant: str | None,
@@ -43,27 +45,31 @@ def command(
     iterations and, with --rerun, from tasks without effects; they are taken only if their sha256 is the one in the log.
     Rows and snapshots that differ from the log are rebuilt from it. Exit code 4 if anything is lost.
     """
+    from noetl.runtime.repair.service import Request
+
     if all_ == (execution is not None):
         raise InvalidInput("name an execution, or ask for --all", hint="noetl repair ID, or noetl repair --all")
-    return run_async(_repair(execution, dry_run, rerun, home, tenant, as_json))
+    if spark and not all_:
+        raise InvalidInput("--spark is for the whole ledger", hint="noetl repair --all --spark")
+    request = Request(dry_run=dry_run, spark=spark, rerun=rerun, directory=Path.cwd())
+    return run_async(_repair(execution, request, home, tenant, as_json))
 
 
-async def _repair(
-    execution: str | None, dry_run: bool, rerun: bool, home: Path | None, tenant: str | None, as_json: bool
-) -> int:
-    from noetl.runtime.repair.service import Request, repair
+async def _repair(execution: str | None, request: Request, home: Path | None, tenant: str | None, as_json: bool) -> int:
+    from noetl.runtime.repair.service import repair
     from noetl.runtime.wiring import open_embedded
 
     settings, place = settings_of(tenant), home_of(home)
     async with open_embedded(place, settings) as embedded:
-        root = None if execution is None else await find_root(embedded, execution, settings)
-        request = Request(root=root, dry_run=dry_run, rerun=rerun, directory=Path.cwd())
+        if execution is not None:
+            root = await find_root(embedded, execution, settings)
+            request = msgspec.structs.replace(request, root=root)
         with counted(quiet=as_json) as progress:
             found = await repair(embedded, place, request, progress)
     if as_json:
-        print_json(_document(found, dry_run))
+        print_json(_document(found, request.dry_run))
     else:
-        _show(found, rerun)
+        _show(found, request.rerun)
     return OK if found.is_sound else MISMATCH
 
 

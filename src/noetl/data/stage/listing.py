@@ -18,8 +18,9 @@ from noetl.errors import InvalidInput, InvalidName
 from noetl.kernel.event import Json, PayloadRef
 from noetl.kernel.names import PayloadName, ResultName, parse
 from noetl.payloads.routes import split_route
+from noetl.payloads.store import payload_key
 
-__all__ = ["FRAMES", "PINNED", "listed_in", "listings_in", "outputs_in", "reference_to"]
+__all__ = ["FRAMES", "PINNED", "listed_in", "listings_in", "outputs_in", "reference_to", "stored_at"]
 
 FRAMES = "frames"
 """The form of a reference to the outputs of a stage, and the kind of the object that it leads to."""
@@ -51,6 +52,17 @@ def reference_to(said: Mapping[str, Any]) -> PayloadRef | None:
         return ref if _is_stored(ref) else None
     except (msgspec.ValidationError, InvalidName):
         return None
+
+
+def stored_at(ref: PayloadRef) -> str | None:
+    """The key of the object that a reference leads to; None if it is kept elsewhere."""
+    if ref.key is not None:
+        return ref.key
+    try:
+        name = parse(ref.uri)
+    except InvalidName:
+        return None
+    return payload_key(name.tenant, name.sha256) if isinstance(name, PayloadName) else None
 
 
 def listed_in(data: bytes, listing: PayloadRef) -> list[PayloadRef]:

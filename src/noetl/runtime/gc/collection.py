@@ -30,6 +30,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float
     delete: bool = False
     trace: bool = True
+    spark: bool = False
+    """Whether Spark looks through log and store."""
     claim: bool = False
     shared: Sequence[str] = ()
     """Beginnings of keys below which there may be another ledger's objects, too: stores outside of the home."""
@@ -79,8 +81,6 @@ async def collect(embedded: Embedded, request: Request, progress: Progress = lam
         await (claim if request.claim else check_owner)(objects, embedded.ledger, prefix)
     with Inventory() as inventory:
         references = References(embedded.ledger, inventory, follow=not request.trace)
-        await references.catch_up()
-        await references.add_catalog(embedded.catalog, embedded.settings.tenant.id)
         collector = Collector(
             objects,
             references,
@@ -90,7 +90,14 @@ async def collect(embedded: Embedded, request: Request, progress: Progress = lam
             grace_seconds=request.grace_seconds,
             progress=progress,
         )
-        await collector.find(trace=request.trace)
+        if request.spark:
+            from noetl.runtime.gc.in_spark import find_in_spark
+
+            await find_in_spark(embedded, collector, references, inventory, trace=request.trace, progress=progress)
+        else:
+            await references.catch_up()
+            await references.add_catalog(embedded.catalog, embedded.settings.tenant.id)
+            await collector.find(trace=request.trace)
         groups = _groups(inventory) + await _drafts(request)
         if request.delete:
             await collector.delete()

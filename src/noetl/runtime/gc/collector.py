@@ -18,7 +18,7 @@ from noetl.adapters.sqlite.inventory import Candidate, Inventory
 from noetl.errors import IntegrityMismatch, LeaseLost, Unavailable
 from noetl.observe import metrics
 from noetl.payloads.guard import GC_LEASE
-from noetl.payloads.sidecar import is_sidecar, object_of
+from noetl.payloads.sidecar import is_sidecar, object_of, sidecar_key
 from noetl.payloads.sweeping.judging import FOREVER, NOTHING_DESCRIBED, OBJECT_IS_DEAD, is_past_grace, why_dead
 from noetl.payloads.sweeping.naming import Named, read_key
 from noetl.payloads.sweeping.tracing import Damaged, names_inside
@@ -78,7 +78,8 @@ class Collector:
         self._inventory = inventory
         self._leases = leases
         self._clock = clock
-        self._grace = round(grace_seconds * 1_000_000)
+        self.grace = round(grace_seconds * 1_000_000)
+        """Microseconds for which an object must have been there."""
         self._progress = progress
         self._owner = f"gc-{secrets.token_hex(8)}"
         self.counts = Counts()
@@ -95,6 +96,22 @@ class Collector:
         if self._inventory.suspects(limit=1):
             await (self._trace() if trace else self._follow())
             await self._acquit_sidecars()
+        self._count_dead()
+
+    def reconsider(self) -> None:
+        """Acquit suspects, which somebody else has found, that the log has come to name since."""
+        after = ""
+        while page := self._inventory.suspects(after=after):
+            for suspect in page:
+                named = read_key(suspect.key)
+                if named is not None and self._reason(named) is None:
+                    self._inventory.acquit(suspect.key)
+                    self._inventory.acquit(sidecar_key(suspect.key))
+            after = page[-1].key
+        self._count_dead()
+
+    def _count_dead(self) -> None:
+        """Count what is suspected, for those who watch."""
         for total in self._inventory.totals():
             metrics.count("noetl_gc_objects_total", total.kind, "dead", amount=total.objects)
 
@@ -152,7 +169,7 @@ class Collector:
         return Candidate(info.key, "sidecar", reason, info.size, info.modified_at, None)
 
     def _is_past_grace(self, info: ObjectInfo) -> bool:
-        return is_past_grace(info.modified_at, self._grace, self._clock.now())
+        return is_past_grace(info.modified_at, self.grace, self._clock.now())
 
     # --- Names inside of objects ---
 

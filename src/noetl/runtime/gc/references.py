@@ -58,6 +58,11 @@ class References:
             position = page[-1].position
         self._archived.add(root)
 
+    async def go_on_from(self, position: int, events: int) -> None:
+        """Take what has been committed after a position; what comes before it has been read by somebody else."""
+        self.position, self.events = position, events
+        await self.catch_up()
+
     async def add_catalog(self, catalog: Catalog, own_tenant: str) -> None:
         """Take the documents that are registered: whoever runs one of them next refers to it again."""
         async for digests in documents_of(catalog, {*self.tenants, own_tenant}):

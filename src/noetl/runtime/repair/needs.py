@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
-from noetl.data.stage.listing import listed_in
-from noetl.errors import InvalidName
+from noetl.data.stage.listing import listed_in, stored_at
+from noetl.errors import Corruption, InvalidName, NotFound
 from noetl.kernel.event import Envelope, PayloadRef
-from noetl.kernel.names import PayloadName, ResultName, parse
+from noetl.kernel.names import ResultName, parse
 from noetl.kernel.streams import category_of
-from noetl.payloads.store import payload_key
 from noetl.ports.ledger import Ledger, Stream
+from noetl.ports.objects import ObjectStore
 from noetl.runtime.references import document_of, listings_of, references_of
 
-__all__ = ["Need", "needs_inside", "needs_of", "needs_of_event"]
+__all__ = ["Looked", "Need", "inside_of", "needs_of", "needs_of_event"]
 
 _PAGE = 1000
-_SEEN_BYTES = 16  # of a digest, enough to tell keys apart, and little for each of millions
+_SEEN_BYTES = 16  # of a digest, enough to tell keys apart
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +62,29 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
         return name.coordinates.attempt if isinstance(name, ResultName) else self.event.attempt
 
 
-async def needs_of(ledger: Ledger, root: Stream | None = None) -> AsyncIterator[Need]:
-    """The objects of one execution, or of the whole ledger, in the order in which events refer to them.
+class Looked:
+    """The objects that have been looked at, in little memory for each of millions."""
+
+    def __init__(self) -> None:
+        self._places: set[bytes] = set()
+
+    def is_new(self, key: str) -> bool:
+        """Whether it is the first time that this key comes; from now on it is not."""
+        place = hashlib.sha256(key.encode()).digest()[:_SEEN_BYTES]
+        is_new = place not in self._places
+        self._places.add(place)
+        return is_new
+
+
+async def needs_of(ledger: Ledger, root: Stream | None = None, looked: Looked | None = None) -> AsyncIterator[Need]:
+    """The objects of one execution, or of the whole ledger, in the order in which events refer to them, each once.
 
     Those of executions that have left the ledger for an archive come last.
     """
-    seen = set[bytes]()
+    looked = looked or Looked()
     async for event in _events(ledger, root):
         for need in needs_of_event(event):
-            place = hashlib.sha256(need.key.encode()).digest()[:_SEEN_BYTES]
-            if place not in seen:
-                seen.add(place)
+            if looked.is_new(need.key):
                 yield need
 
 
@@ -99,28 +111,27 @@ def needs_of_event(event: Envelope) -> Iterator[Need]:
     if category_of(event.stream_id) != "execution":
         return
     document = document_of(event)
-    own, listings = event.payload_ref, {_key_of(ref) for ref in listings_of(event)}
+    own, listings = event.payload_ref, {stored_at(ref) for ref in listings_of(event)}
     if own is not None and own.key is not None:
         yield Need(key=own.key, ref=own, event=event)
     for ref in references_of(event):
-        key = _key_of(ref)
+        key = stored_at(ref)
         if key is not None:
             yield Need(key=key, ref=ref, event=event, is_document=ref == document, is_listing=key in listings)
 
 
-def needs_inside(need: Need, data: bytes) -> Iterator[Need]:
-    """The objects that a list names and that no event refers to."""
+async def inside_of(objects: ObjectStore, need: Need) -> AsyncIterator[Need]:
+    """The objects that a list names and that an event need not refer to, if this is one and it can be read."""
+    if not need.is_listing:
+        return
+    try:
+        data = await objects.get(need.key)
+    except (NotFound, Corruption):
+        return  # it is among the findings
     for ref in listed_in(data, need.ref):
-        key = _key_of(ref)
+        key = stored_at(ref)
         if ref.key is None and key is not None:
             yield Need(key=key, ref=ref, event=need.event)
-
-
-def _key_of(ref: PayloadRef) -> str | None:
-    if ref.key is not None:
-        return ref.key
-    name = _name_of(ref.uri)
-    return payload_key(name.tenant, name.sha256) if isinstance(name, PayloadName) else None
 
 
 def _name_of(uri: str) -> object:

@@ -11,17 +11,16 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from noetl.errors import Corruption, InvalidInput, NotFound
+from noetl.errors import Corruption, InvalidInput
 from noetl.observe import metrics
-from noetl.payloads.blocking import closing
 from noetl.payloads.sidecar import write_sidecar
 from noetl.payloads.spool import Digest, Spool
+from noetl.payloads.sweeping.soundness import Condition, condition_of
 from noetl.ports.objects import ObjectStore
 from noetl.runtime.repair.needs import Need
 
 __all__ = ["Condition", "Finding", "Repairer", "Report", "Source"]
 
-Condition = Literal["missing", "damaged"]
 Outcome = Literal["repaired", "repairable", "lost"]
 
 
@@ -89,11 +88,15 @@ class Repairer:
         self._progress = progress
         self.report = Report()
 
-    async def look_at(self, need: Need) -> Finding | None:
-        """See that an object is there and sound, or make it so; None if it was."""
+    async def look_at(self, need: Need) -> None:
+        """See that an object is there and sound, or make it so."""
         self.report.objects += 1
         self._progress("looked at objects", self.report.objects)
-        condition = await self._condition(need)
+        await self.mend(need)
+
+    async def mend(self, need: Need) -> Finding | None:
+        """Make an object sound that may not be; None if it was."""
+        condition = await condition_of(self._objects, need.key, sha256=need.ref.sha256, size=need.ref.bytes)
         if condition is None:
             self.report.bytes += need.ref.bytes
             metrics.count("noetl_repair_objects_total", "sound")
@@ -104,18 +107,6 @@ class Repairer:
         self.report.findings.append(finding)
         metrics.count("noetl_repair_objects_total", finding.outcome)
         return finding
-
-    async def _condition(self, need: Need) -> Condition | None:
-        digest = Digest()
-        try:
-            async with closing(self._objects.stream(need.key)) as chunks:
-                async for chunk in chunks:
-                    await digest.add(chunk)
-        except NotFound:
-            return "missing"
-        except Corruption:  # a store that checks what it gives
-            return "damaged"
-        return None if _is_wanted(digest, need) else "damaged"
 
     async def _repair(self, need: Need) -> _Answer:
         tried: list[str] = []

@@ -10,13 +10,12 @@ from pathlib import Path
 import msgspec
 
 from noetl.engine.pipeline import RunTask
-from noetl.errors import Corruption, NotFound
 from noetl.kernel.event import Json
 from noetl.ports.ledger import Stream
 from noetl.runtime.home import Home
 from noetl.runtime.origin import origin_of
 from noetl.runtime.repair.copies import BufferSource, CatalogSource, FileSource, ReplicaSource, TierSource
-from noetl.runtime.repair.needs import Need, needs_inside, needs_of
+from noetl.runtime.repair.needs import Looked, inside_of, needs_of
 from noetl.runtime.repair.remaking import Bench, LoopSource, RerunSource
 from noetl.runtime.repair.repairer import Finding, Repairer, Report, Source
 from noetl.runtime.repair.rows import RowRepairer, RowReport
@@ -35,6 +34,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     root: Stream | None = None
     """An execution; None for everything in the ledger."""
     dry_run: bool = False
+    spark: bool = False
+    """Whether Spark reads the objects, of the whole ledger."""
     rerun: bool = False
     """Whether tasks without effects may be run again for a result that nothing else gives."""
     directory: Path = Path()
@@ -65,7 +66,6 @@ async def repair(
     home: Home,
     request: Request,
     progress: Callable[[str, int], None] = lambda _phase, _count: None,
-    on_finding: Callable[[Finding], None] = lambda _finding: None,
 ) -> Repair:
     """Look at everything that was asked for, and bring back what can be brought back.
 
@@ -73,36 +73,27 @@ async def repair(
     """
     async with _sources(embedded, home, request) as sources:
         repairer = Repairer(embedded.objects, sources, dry_run=request.dry_run, progress=progress)
-        async for need in needs_of(embedded.ledger, request.root):
-            finding = await repairer.look_at(need)
-            if finding is not None:
-                on_finding(finding)
-            async for inner in _inside(embedded, need):
-                finding = await repairer.look_at(inner)
-                if finding is not None:
-                    on_finding(finding)
+        if request.spark:
+            from noetl.runtime.repair.in_spark import repair_in_spark
+
+            await repair_in_spark(embedded, repairer, progress)
+        else:
+            looked = Looked()
+            async for need in needs_of(embedded.ledger, request.root, looked):
+                await repairer.look_at(need)
+                async for inner in inside_of(embedded.objects, need):
+                    if looked.is_new(inner.key):
+                        await repairer.look_at(inner)
     rows = RowRepairer(embedded.verifier, embedded.replayer, embedded.projections, dry_run=request.dry_run)
     reports: list[RowReport] = []
-    looked = 0
+    verified = 0
     async for root in _roots(embedded, request):
         report = await rows.look_at(root)
         if not report.is_sound:
             reports.append(report)
-        looked += 1
-        progress("verified", looked)
+        verified += 1
+        progress("verified", verified)
     return Repair(objects=repairer.report, rows=reports)
-
-
-async def _inside(embedded: Embedded, need: Need) -> AsyncIterator[Need]:
-    """What a list names, if this is one and it can be read."""
-    if not need.is_listing:
-        return
-    try:
-        data = await embedded.objects.get(need.key)
-    except (NotFound, Corruption):
-        return  # it is among the findings
-    for inner in needs_inside(need, data):
-        yield inner
 
 
 async def _roots(embedded: Embedded, request: Request) -> AsyncIterator[Stream]:

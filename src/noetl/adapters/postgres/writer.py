@@ -1,18 +1,21 @@
 """The writing half of the ledger: what happens inside one transaction of an append.
 
 First the ledger's head is locked and everything that the appends need to know is read, in one round trip. Then they
-are stamped, and the server takes in the first events while the next are stamped: a COPY is quicker than anything else,
-also for a few. Then the heads are moved and all is committed, in one round trip more.
+are stamped. Many events are copied, and the server takes in the first while the next are stamped; a few go along with
+what follows, because a COPY takes two round trips of its own. Then the heads are moved and all is committed, in one
+round trip more.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from psycopg import AsyncCopy as Copy
+from psycopg import AsyncRawCursor
 
 from noetl.adapters.postgres.database import Connection, Row
 from noetl.adapters.postgres.rows import (
@@ -47,6 +50,9 @@ __all__ = [
 
 CHANNEL = "noetl_ledger"
 """Where listeners hear that the log has grown."""
+
+_FEW = 16
+"""Up to so many events are inserted. Their statement is prepared once for each number of them."""
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 _LOCK = "SELECT position, streams, total, chain_hash, mac, key_id, last_event_id FROM ledger_head FOR UPDATE"
@@ -209,6 +215,19 @@ async def copy_events(connection: Connection, rows: Sequence[Row]) -> None:
         await copy.write(b"".join([copy.formatter.write_row(row) for row in rows]))
 
 
+async def _insert_events(connection: Connection, rows: Sequence[Row]) -> None:
+    """Write a few events. The client would look through a text of this length each time, but for a raw one."""
+    async with AsyncRawCursor(connection) as cursor:
+        await cursor.execute(_inserting(len(rows)), [value for row in rows for value in row])
+
+
+@functools.cache
+def _inserting(rows: int) -> bytes:
+    width = COLUMNS.count(",") + 1
+    places = (", ".join(f"${row * width + column}" for column in range(1, width + 1)) for row in range(rows))
+    return f"INSERT INTO event_log ({COLUMNS}) VALUES {', '.join(f'({one})' for one in places)}".encode()
+
+
 class LedgerWriter:
     """Writes events, keys, outbox rows and heads. The caller owns the connection and tries again if it is lost."""
 
@@ -220,8 +239,12 @@ class LedgerWriter:
         self.key_id = None if key is None else hashlib.sha256(b"key-id\0" + key).hexdigest()[:16]
 
     async def plan(self, connection: Connection, appends: Sequence[Append]) -> Plan:
-        """Begin a transaction, and stamp what is to be written in it. Events are sent while the next are stamped."""
+        """Begin a transaction, and stamp what is to be written in it; of many, the first are sent meanwhile."""
         plan = await self._begin(connection, appends)
+        if sum(len(one.prepared) for one in appends) <= _FEW:
+            for one in appends:
+                self._stamp(one, plan)
+            return plan
         try:
             async with connection.cursor() as cursor, cursor.copy(EVENT_COPY.encode()) as copy:
                 for one in appends:
@@ -236,9 +259,11 @@ class LedgerWriter:
 
     async def commit(self, connection: Connection, plan: Plan) -> None:
         """Write what was planned and not sent yet, and end the transaction."""
-        if plan.rows:
+        if len(plan.rows) > _FEW:
             await copy_events(connection, plan.rows)
         async with connection.pipeline():
+            if 0 < len(plan.rows) <= _FEW:
+                await _insert_events(connection, plan.rows)
             await self.write_ends(connection, plan)
             await connection.execute("COMMIT")
         self._reached = max(self._reached, plan.ledger.position)

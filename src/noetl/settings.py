@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
-from noetl.archives import ArchiveSettings
 from noetl.errors import InvalidSetting
+from noetl.history import ArchiveSettings, LakeSettings, Prices, RetentionSettings, Snapshots
 from noetl.kinds import KINDS, Amount, Auth, Codec, DatabaseUrl, LedgerMode, StagesKept
-from noetl.lakes import LakeSettings
-from noetl.prices import Prices
-from noetl.retentions import RetentionSettings
 from noetl.units import Bytes, Seconds, format_duration, format_size, parse_duration, parse_size
 
 if TYPE_CHECKING:
@@ -103,19 +100,6 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections to Postgres a process has at most, beside one that appends and one that listens."""
     busy_timeout: Seconds = Seconds(10.0)
     """How long a writer waits for another process, or for Postgres to be back, before it gives up."""
-
-
-class Snapshots(msgspec.Struct, frozen=True, kw_only=True):
-    """How often state is saved, so that a replay need not start from the first event."""
-
-    every: Amount = Amount(10_000)
-    """Events of one stream between two snapshots; 0 for none, here and below."""
-    on_completion: Amount = Amount(5_000)
-    """An execution with more events than that has one more when it has ended."""
-    sample: Amount = Amount(10)
-    """One of so many snapshots is compared with a replay from the first event on."""
-    keep: int = 3
-    """How many of one stream are kept, the newest."""
 
 
 class Payloads(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any
 from noetl.adapters.postgres.database import Database as Connections
 from noetl.archive.bundle import open_bundle
 from noetl.archive.bundle.replaying import replay_bundle
-from noetl.archives import ArchiveSettings
+from noetl.history import ArchiveSettings
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.tail import Stream
 from noetl.kernel.upcast import default_registry

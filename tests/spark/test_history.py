@@ -15,9 +15,9 @@ from noetl.data.history.history import CONF
 from noetl.data.history.queries import explained
 from noetl.data.lake.log import Lake
 from noetl.errors import InvalidInput, NotFound
+from noetl.history import Prices
 from noetl.kernel.names import shard_of
 from noetl.kinds import Price
-from noetl.prices import Prices
 from tests.unit.data.bulk.tables import golden, lake_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from noetl.data.history.states import STATES, state_table
 from noetl.data.history.tables import TABLES
 from noetl.data.lake.log import Lake
 from noetl.errors import NotFound
-from noetl.prices import Prices
+from noetl.history import Prices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -257,7 +257,7 @@ class TestPlaces:
         assert not (tmp_path / "none").exists()
 
     async def test_it_is_not_where_payloads_are(self, tmp_path: Path) -> None:
-        from noetl.archives import ArchiveSettings
+        from noetl.history import ArchiveSettings
 
         url = (tmp_path / "all").as_uri()
         settings = Settings(payloads=Payloads(url=url), archive=ArchiveSettings(url=url + "/"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from noetl.data.history.facts.frames import TIMINGS
 from noetl.data.history.facts.money import cost_of, price_of_second
 from noetl.data.history.facts.telling import HEAD, chosen, real, said, seconds, told, where
-from noetl.prices import Prices
+from noetl.history import Prices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

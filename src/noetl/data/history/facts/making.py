@@ -13,8 +13,8 @@ from noetl.data.history.facts.store import FactCommit, FactStore
 from noetl.data.history.past import Past
 from noetl.data.lake.log import Lake
 from noetl.data.source.options import ALL_TENANTS
+from noetl.history import Prices
 from noetl.kernel.time import format_time
-from noetl.prices import Prices
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

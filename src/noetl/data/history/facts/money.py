@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl.prices import Prices
+from noetl.history import Prices
 
 __all__ = ["MONEY", "cost_of", "price", "price_of_second"]
 

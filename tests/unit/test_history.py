@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noetl.errors import InvalidSetting
-from noetl.prices import Prices
+from noetl.history import Prices
 from noetl.settings import load
 
 

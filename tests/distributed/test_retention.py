@@ -9,11 +9,13 @@ import pytest
 
 from tests.distributed.test_postgres import PostgresHome
 from tests.e2e.cli import ORDERS_LOG
+from tests.services import postgres
 from tests.services.postgres_server import Server
 
 CHILD = "286814896631345155"
 CORPUS = ORDERS_LOG.parents[2] / "tests" / "golden" / "corpus"
 TENANT = ("--tenant", "acme")
+postgres_server = postgres.postgres_server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,10 +18,20 @@ from noetl.errors import Conflict, IntegrityMismatch
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope
 from noetl.kernel.stamp import Stamped, adopt, streams_of_event
-from noetl.kernel.streams import root_of
+from noetl.kernel.streams import execution_of, root_of
 from noetl.kernel.tail import Stream
 
-__all__ = ["Family", "Forgetful", "Forgotten", "Recollection", "Run", "check_heads", "check_unmoved", "runs_of"]
+__all__ = [
+    "Family",
+    "Forgetful",
+    "Forgotten",
+    "Recollection",
+    "Run",
+    "check_heads",
+    "check_unmoved",
+    "concerns",
+    "runs_of",
+]
 
 CHECKSUM_BYTES = 32
 _MOST_IN_RUN = 1000
@@ -147,6 +157,19 @@ def check_unmoved(family: Family, stream: Stream, head: StreamHead | None) -> No
     """Raise Conflict if a stream has grown that could have said something against it."""
     if (head.count if head else 0) != family.unmoved[stream]:
         raise Conflict(f"{stream.stream_id} has got more events meanwhile", hint="it is looked at again")
+
+
+def concerns(terms: Sequence[tuple[str, str, Any]], root: Stream) -> bool:
+    """Whether conditions on columns, each a column, an operator and a value, may hold for events of a forgotten root.
+
+    Only a condition on the tenant or on the execution can rule that out.
+    """
+    known: dict[str, object] = {"tenant_id": root.tenant_id, "execution_id": execution_of(root.stream_id)}
+    return not any(
+        column in known
+        and ((operator == "=" and value != known[column]) or (operator == "in" and known[column] not in value))
+        for column, operator, value in terms
+    )
 
 
 class Recollection:

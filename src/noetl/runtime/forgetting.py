@@ -45,7 +45,7 @@ def open_retention(embedded: Embedded, settings: Settings, *, min_age: float | N
         return await projected_to(embedded.projections, PROJECTOR)
 
     async def lake() -> int | None:
-        return await asyncio.to_thread(_lake_head, embedded.home)
+        return None if embedded.home is None else await asyncio.to_thread(_lake_head, embedded.home, settings)
 
     judge = Judge(
         embedded.ledger,
@@ -61,14 +61,12 @@ def open_retention(embedded: Embedded, settings: Settings, *, min_age: float | N
     return Retention(judge, embedded.ledger, embedded.projections)
 
 
-def _lake_head(home: Home | None) -> int | None:
-    """How far the home's event lake has come; None if there is none."""
-    from noetl.data.lake.log import Lake
+def _lake_head(home: Home, settings: Settings) -> int | None:
+    """How far the event lake has come; None if nobody has asked for one. One that was asked for may still be empty."""
+    from noetl.runtime.lake import lake_of
 
-    if home is None or not (home.path / "lake").is_dir():
-        return None
-    lake = Lake(home.path / "lake")
-    return lake.head() if lake.exists() else None
+    lake = lake_of(home, settings)
+    return lake.head() if settings.lake.path is not None or lake.exists() else None
 
 
 async def _no_check() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from noetl.errors import Conflict, IntegrityMismatch, InvalidInput, NotFound
+from noetl.adapters.sqlite.eventlog import SqliteEventLog, Term
+from noetl.errors import Archived, Conflict, IntegrityMismatch, InvalidInput, NotFound
 from noetl.kernel.event import Recorded
 from noetl.ports.ledger import Stream
 from noetl.ports.shadows import Drift
@@ -23,7 +24,7 @@ from noetl.runtime.repair.needs import needs_of
 from noetl.runtime.unpacking import bundles
 from noetl.runtime.vacuum import vacuum_ledger
 from noetl.runtime.wiring import Embedded
-from noetl.settings import Ledger
+from noetl.settings import LakeSettings, Ledger
 from tests.unit.runtime.histories import EXECUTION, home_at, whole
 
 CHILD, OTHER = EXECUTION + 1000, EXECUTION + 3000
@@ -135,6 +136,27 @@ async def test_events_that_came_back_beside_their_note_are_found(embedded: Embed
         )
     (problem,) = (await embedded.verifier.verify_ledger()).problems
     assert "is forgotten, and yet it is there" in problem.what
+
+
+async def test_whoever_reads_the_file_is_told(embedded: Embedded) -> None:
+    end = await embedded.ledger.position()
+    assert embedded.home is not None
+    with SqliteEventLog(embedded.home.ledger) as log:
+        assert sum(len(page) for page in log.pages(["event_id"], [], 0, end)) == end
+        await forget(embedded)
+        with pytest.raises(NotFound, match=r"has left .* for an archive"):
+            list(log.pages(["event_id"], [], 0, end))
+        with pytest.raises(Archived):
+            list(log.pages(["event_id"], [Term("execution_id", "=", CHILD)], 0, end))
+        asked = [Term("tenant_id", "=", "acme"), Term("execution_id", "in", [OTHER])]
+        assert sum(len(page) for page in log.pages(["event_id"], asked, 0, end)) > 0
+        assert list(log.pages(["event_id"], [Term("tenant_id", "=", "globex")], 0, end)) == []
+
+
+async def test_a_lake_that_was_asked_for_and_is_empty_keeps_everything(embedded: Embedded, tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(embedded.settings, lake=LakeSettings(path=str(tmp_path / "lake")))
+    retention = open_retention(embedded, asked, min_age=0)
+    assert [verdict.reason async for verdict, _ in retention.sweep(apply=True)] == ["lake", "unarchived"]
 
 
 async def test_the_file_becomes_smaller(embedded: Embedded) -> None:

@@ -16,7 +16,9 @@ from noetl.adapters.postgres.address import Address
 from noetl.adapters.postgres.failures import explain
 from noetl.adapters.postgres.migrations import SCHEMA
 from noetl.adapters.postgres.rows import COLUMNS
-from noetl.errors import Corruption, InvalidInput, NotFound
+from noetl.errors import Archived, Corruption, InvalidInput, NotFound
+from noetl.kernel.tail import Stream
+from noetl.ports.forgetting import concerns
 
 __all__ = ["PostgresEventLog"]
 
@@ -110,13 +112,16 @@ class PostgresEventLog:
     def pages(self, columns: Sequence[str], terms: Terms, after: int, to: int) -> Iterator[list[tuple[Any, ...]]]:
         """Rows of these columns in order of position, of the events in (after, to] that the terms hold for.
 
-        Without terms every position has to be there. Raises Corruption if one is not.
+        Without terms every position has to be there. Raises Corruption if one is not, and Archived if the terms may
+        hold for events that have left the ledger: nothing is no answer for what was there.
         """
         where, parameters = _where(terms)
         chosen = ", ".join(("position", *map(_column, columns)))
         # The primary key.
         sql = f"SELECT {chosen} FROM event_log WHERE position > %s AND position <= %s{where} ORDER BY position LIMIT %s"
         last = after
+        if terms:
+            self._check_kept(terms, after, to)
         while last < to:
             page = self._all(sql, (last, to, *parameters, _PAGE_ROWS))
             if not terms:
@@ -139,6 +144,13 @@ class PostgresEventLog:
     def _has_forgotten(self) -> bool:
         """Whether events may have left for an archive; ledgers of earlier releases cannot tell."""
         return bool(self._all("SELECT 1 WHERE to_regclass('forgotten_run') IS NOT NULL", ()))
+
+    def _check_kept(self, terms: Terms, after: int, to: int) -> None:
+        left = "JOIN forgotten USING (tenant_id, root) WHERE run.last_position > %s AND run.first_position <= %s"
+        sql = f"SELECT DISTINCT tenant_id, root, uri FROM forgotten_run AS run {left}"
+        for tenant_id, root, uri in self._all(sql, (after, to)) if self._has_forgotten() else ():
+            if concerns(terms, Stream(tenant_id, root)):
+                raise Archived(root, uri)
 
     def _check_forgotten(self, position: int) -> None:
         """Raise NotFound if the event at a position has left the ledger for an archive."""

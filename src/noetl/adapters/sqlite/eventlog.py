@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from noetl.adapters.sqlite.readonly import connect, explained
 from noetl.adapters.sqlite.rows import COLUMNS, fetch_ledger_head
-from noetl.errors import Corruption, InvalidInput, NotFound
+from noetl.errors import Archived, Corruption, InvalidInput, NotFound
+from noetl.kernel.tail import Stream
+from noetl.ports.forgetting import concerns
 
 __all__ = ["OPERATORS", "SqliteEventLog", "Term"]
 
@@ -106,12 +108,15 @@ class SqliteEventLog:
     ) -> Iterator[list[tuple[Any, ...]]]:
         """Rows of these columns in order of position, of the events in (after, to] that the terms hold for.
 
-        Without terms every position has to be there. Raises Corruption if one is not.
+        Without terms every position has to be there. Raises Corruption if one is not, and Archived if the terms may
+        hold for events that have left the ledger: nothing is no answer for what was there.
         """
         where, parameters = _where(terms)
         chosen = ", ".join(("position", *map(_column, columns), _size_of(columns)))
         sql = f"SELECT {chosen} FROM event WHERE position > ? AND position <= ?{where} ORDER BY position LIMIT ?"
         last, is_whole = after, not terms
+        if terms:
+            self._check_kept(terms, after, to)
         while last < to:
             page = self._page(sql, (last, to, *parameters, _PAGE_ROWS))
             if is_whole:
@@ -150,6 +155,13 @@ class SqliteEventLog:
     def _has_forgotten(self) -> bool:
         """Whether events may have left for an archive; ledgers of earlier releases cannot tell."""
         return bool(self._all("SELECT 1 FROM sqlite_schema WHERE name = 'forgotten_run'", ()))
+
+    def _check_kept(self, terms: Sequence[Term], after: int, to: int) -> None:
+        left = "JOIN forgotten USING (tenant_id, root) WHERE run.last_position > ? AND run.first_position <= ?"
+        sql = f"SELECT DISTINCT tenant_id, root, uri FROM forgotten_run AS run {left}"
+        for tenant_id, root, uri in self._all(sql, (after, to)) if self._has_forgotten() else ():
+            if concerns(terms, Stream(tenant_id, root)):
+                raise Archived(root, uri)
 
     def _check_forgotten(self, position: int) -> None:
         """Raise NotFound if the event at a position has left the ledger for an archive."""

@@ -91,7 +91,11 @@ class LiveReader:
         module, _, name = _OPENER.partition(":")
         opener: Callable[..., Any] = getattr(importlib.import_module(module), name)
         self._opened = opener(Path(place.home), place.settings(os.environ))
-        self._stores: _Stores = self._runner.run(self._opened.__aenter__())
+        try:
+            self._stores: _Stores = self._runner.run(self._opened.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
         self.seconds = 0.0
 
     def of(self, root: Stream) -> Live:

@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from noetl.kernel.ids import MAX_ID
-from noetl.kernel.streams import execution_stream
+from noetl.kernel.streams import category_of, execution_stream
 from noetl.kernel.tail import Stream
 from noetl.kernel.time import format_time, parse_time
 from noetl.ports.archives import ArchiveEntry
@@ -96,10 +96,14 @@ async def archives(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """What is archived of the caller's tenant, in the order of the executions' ids."""
-    after = None if cursor is None else Stream(asking.tenant_id, read_cursor(cursor, 1)[0])
-    found = await services_of(request).embedded.archives.page(asking.tenant_id, after=after, limit=limit)
-    more = write_cursor(found[-1].root.stream_id) if len(found) == limit else None
-    return answer(ArchivePage(archives=[ArchiveView(**_fields(entry)) for entry in found], next_cursor=more))
+    after = None
+    if cursor is not None:
+        after = Stream(asking.tenant_id, read_cursor(cursor, 1)[0])
+        category_of(after.stream_id)  # which refuses what no page has given
+    found = await services_of(request).embedded.archives.page(asking.tenant_id, after=after, limit=limit + 1)
+    more = write_cursor(found[limit - 1].root.stream_id) if len(found) > limit else None
+    views = [ArchiveView(**_fields(entry)) for entry in found[:limit]]
+    return answer(ArchivePage(archives=views, next_cursor=more))
 
 
 def _fields(entry: ArchiveEntry) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from noetl.archive.bundle.checking import check_bundle
+from noetl.ports.cursors import write_cursor
 from noetl.runtime.archiving.places import open_uri
 from noetl.settings import Settings
 from tests.unit.server.api import Api, book, step
@@ -32,7 +33,9 @@ async def test_archives_are_listed_page_by_page(api: Api) -> None:
     rest = await api.get("/archives", limit=2, cursor=first["next_cursor"])
     assert [one["execution_id"] for one in [*first["archives"], *rest["archives"]]] == ids
     assert rest["next_cursor"] is None
-    await api.get("/archives", 422, cursor="nonsense")
+    assert (await api.get("/archives", limit=3))["next_cursor"] is None
+    for nonsense in ("nonsense", write_cursor("execution/x")):
+        await api.get("/archives", 422, cursor=nonsense)
 
 
 async def test_what_is_not_there_cannot_be_archived(api: Api) -> None:

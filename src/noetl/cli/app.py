@@ -44,6 +44,7 @@ _COMMANDS = {
     "diff": ("diff", "Show what changed between two moments."),
     "verify": ("verify", "Prove that the log and the live state are what was written."),
     "evidence": ("evidence", "Give evidence of a run, and check it anywhere."),
+    "sql": ("sql", "Ask the history of all executions in SQL, as of any moment."),
     "gc": ("gc", "Find stored objects that nothing refers to any more, and delete them."),
     "payloads": ("payloads", "Encrypt stored payloads, and change their key."),
     "repair": ("repair", "Bring back stored objects that are missing or damaged."),

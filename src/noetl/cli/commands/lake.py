@@ -12,6 +12,7 @@ import msgspec
 
 from noetl.cli.counting import counted, size
 from noetl.cli.exits import MISMATCH, OK
+from noetl.cli.facts import facts
 from noetl.cli.options import common, home_of, run_async, settings_of
 from noetl.cli.output import note, print_json, readable, table
 from noetl.units import format_duration, parse_duration, parse_size
@@ -36,6 +37,9 @@ def command() -> None:
 
     The lake is a copy: delete it, and noetl lake sync makes it again.
     """
+
+
+command.add_command(facts)
 
 
 def _lake(function: F) -> F:

@@ -12,9 +12,11 @@ from noetl.adapters.postgres.archives import PostgresArchives
 from noetl.adapters.postgres.database import Database
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.postgres.migrations import known
+from noetl.adapters.postgres.outbox import PostgresOutbox
 from noetl.adapters.postgres.projections import PostgresProjectionStore
 from noetl.adapters.postgres.schedules import PostgresSchedules
 from noetl.errors import Corruption, InvalidInput, Unavailable
+from noetl.ports.forgetting import Family
 from noetl.runtime.clock import SystemClock
 from tests.contracts.archives import entry
 from tests.contracts.ledger import OTHER_TENANT, write
@@ -22,7 +24,7 @@ from tests.contracts.projections import row
 from tests.contracts.schedules import schedule
 from tests.services.postgres_server import Database as Place
 from tests.services.postgres_server import Server
-from tests.unit.kernel.drafts import draft
+from tests.unit.kernel.drafts import STREAM, draft
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ class TestTenantsSeeTheirOwnRows:
     READABLE = (
         "event_log, event, stream_head, idempotency, catalog, projection, command, stage, frame, snapshot, outbox"
     )
-    READABLE += ", lease, schedule, archive_manifest_index"
+    READABLE += ", lease, schedule, archive_manifest_index, forgotten, forgotten_run"
 
     @pytest.fixture
     async def roles(self, filled: Database, worker_id: str) -> AsyncIterator[tuple[str, str, str]]:
@@ -198,6 +200,21 @@ class TestTenantsSeeTheirOwnRows:
             await schedules.put(schedule(tenant_id=tenant))
         assert await self.tenants(filled, acme, tenant="globex", table="schedule") == {"acme"}
         assert await self.tenants(filled, stranger, tenant="acme", table="schedule") == set()
+
+    async def test_what_is_left_of_forgotten_events_is_their_tenants_own(
+        self, filled: Database, roles: tuple[str, str, str]
+    ) -> None:
+        acme, _, stranger = roles
+        ledger, outbox = PostgresLedger(filled), PostgresOutbox(filled)
+        await outbox.settle(await ledger.position())
+        for root in (STREAM, OTHER_TENANT):
+            heads = {root: await ledger.heads(root=root)}
+            await ledger.forget(Family(root=root, heads=heads, uri="s3://cold/x/", manifest_sha256="ab" * 32))
+        await outbox.close()
+        await ledger.close()
+        for table in ("forgotten", "forgotten_run"):
+            assert await self.tenants(filled, acme, tenant="globex", table=table) == {"acme"}
+            assert await self.tenants(filled, stranger, tenant="acme", table=table) == set()
 
     async def test_archives_are_their_tenants_own(self, filled: Database, roles: tuple[str, str, str]) -> None:
         acme, _, stranger = roles

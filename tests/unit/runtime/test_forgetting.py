@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from noetl.adapters.memory.leases import MemoryLeases
 from noetl.errors import Archived, IntegrityMismatch
 from noetl.kernel.streams import execution_of
 from noetl.kernel.tail import Stream
 from noetl.replay.service import Cutoff
 from noetl.runtime.judging import REASONS, tenant_stream
+from noetl.runtime.leader import Leader
 from tests.unit.archive.bundle.golden import FAMILY, events_of
 from tests.unit.runtime.depot import DAY, Depot
 
@@ -190,3 +194,15 @@ async def test_what_moves_while_it_is_looked_at_stays(depot: Depot, family: Stre
     changed, gone = await depot.retention._forget(verdict, asked)
     assert (changed.reason, gone) == ("untold", [])
     assert list(await depot.ledger.forgotten()) == []
+
+
+async def test_the_server_that_leads_takes_out_what_may_go(depot: Depot, family: Stream) -> None:
+    leader = Leader(MemoryLeases(depot.clock), depot.clock, "retention", "this one")
+    leading = asyncio.create_task(leader.lead(lambda term: depot.retention.serve(term, depot.clock, 3600.0)))
+    for _ in range(3000):
+        if await depot.ledger.forgotten(root=family):
+            break
+        await asyncio.sleep(0.01)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    assert {one.root for one in await depot.ledger.forgotten()} == {family, CHILD}

@@ -2,8 +2,7 @@
 
 The fold is the kernel's, the one that the driver, the projectors and `noetl replay` call; what is here brings it the
 events of many roots, in order, without holding more than one root's state. No event is shuffled where a lake is read:
-its files are bucketed by root and sorted. `fold_root` and the merge of sorted files know no Spark; `job` is the one
-module that does.
+its files are bucketed by root and sorted. What tasks do is plain Python: only `job` and `running` know a session.
 """
 
 from noetl.data.bulk.bounds import Bounds

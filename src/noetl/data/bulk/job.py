@@ -1,4 +1,4 @@
-"""Bulk replay as a Spark job: the one module of this room that knows a session."""
+"""Bulk replay and bulk verification as Spark jobs."""
 
 from __future__ import annotations
 

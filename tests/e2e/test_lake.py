@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from noetl.data.lake import Lake
+from noetl.data.lake.checking import verify
 from noetl.data.lake.layout import SCHEMA
 from noetl.data.lake.writing import append
 from noetl.data.source.events import Span, batches
@@ -70,6 +74,38 @@ def test_it_is_kept_tidy(home: Home, lake: Lake, capsys: Any) -> None:
     assert gone["removed"] == done["before"]
     assert home.here(capsys, "lake", "verify", "--json").document["ok"]
     assert "nothing to put together" in home.here(capsys, "lake", "compact").stderr
+
+
+_COPY = """
+import sys, time
+from pathlib import Path
+from noetl.data.lake import Lake
+from noetl.data.lake.layout import SCHEMA
+from noetl.data.lake.writing import append
+from noetl.data.source.events import Span, batches
+from noetl.data.source.log import LogSpec, open_log, url_of_home
+
+lake = Lake(sys.argv[2])
+with open_log(LogSpec(url_of_home(Path(sys.argv[1])))) as log:
+    while (head := lake.head()) < log.head():
+        append(lake, batches(log, SCHEMA, (), Span(head, min(head + 3, log.head()))), now=time.time_ns() // 1000)
+"""
+
+
+def test_a_process_that_writes_is_killed_again_and_again(home: Home, tmp_path: Path) -> None:
+    lake, spec = Lake(tmp_path / "lake"), LogSpec(url_of_home(home.path))
+    command = [sys.executable, "-c", _COPY, str(home.path), str(lake.path)]
+    for _ in range(3):
+        before = lake.head()
+        process = subprocess.Popen(command)
+        while Lake(lake.path).head() == before and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+        assert verify(lake, spec).problems == []
+    subprocess.run(command, check=True)
+    found = verify(lake, spec)
+    assert (found.problems, found.rows == found.ledger == found.head) == ([], True)
 
 
 def test_what_cannot_be_done_is_said(home: Home, new_home: Home, lake: Lake, capsys: Any, tmp_path: Path) -> None:

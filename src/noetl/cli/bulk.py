@@ -16,7 +16,7 @@ from noetl.cli.cutoffs import moment_of
 from noetl.cli.exits import MISMATCH, OK
 from noetl.cli.options import home_of, settings_of
 from noetl.cli.output import note, print_json, readable, table, with_text_ids
-from noetl.errors import InvalidInput, NotFound
+from noetl.errors import InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from noetl.data.bulk import Bounds
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from noetl.runtime.home import Home
     from noetl.settings import Settings
 
-__all__ = ["replay_everything", "verify_everything"]
+__all__ = ["note_lag", "replay_everything", "verify_everything"]
 
 T = TypeVar("T")
 _MOST_ERRORS = 10
@@ -55,6 +55,8 @@ async def replay_everything(
     chosen = source or ("lake" if lake_of(at, settings).exists() else "ledger")
 
     bundles = await _bundles(at, settings, tenant) if chosen == "archive" else ("", [])
+    if chosen == "lake" and bounds.position is None:
+        await note_lag(_existing(at, settings), at, settings)
 
     def work(session: Any) -> Summary:
         plan = _plan(session, chosen, at, settings, tenant, bundles)
@@ -84,6 +86,20 @@ def _bounds(as_of: str | None) -> Bounds:
             hint="a log can only be asked about the past",
         )
     return Bounds.of(cutoff)
+
+
+async def note_lag(lake: Lake, home: Home, settings: Settings) -> None:
+    """Say what a lake does not have yet. One without its ledger is as good as any; one of another ledger is refused."""
+    from noetl.data.lake.syncing import recognise
+    from noetl.runtime.lake import ledger_of
+
+    state = lake.snapshot()
+    try:
+        head = await asyncio.to_thread(recognise, state, ledger_of(home, settings))
+    except (NotFound, Unavailable):
+        return
+    if behind := head - state.last_position:
+        note(f"the lake is {behind} events behind the ledger: noetl lake sync brings them")
 
 
 async def _bundles(home: Home, settings: Settings, tenant: str | None) -> tuple[str, list[str]]:

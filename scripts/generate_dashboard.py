@@ -162,6 +162,16 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         )),
         Panel("Garbage: bytes deleted", "Bps", ((rate("noetl_gc_deleted_bytes_total"), "deleted"),)),
     ),
+    "Archive": (
+        Panel("Bundles", "ops", (
+            (rate("noetl_archives_written_total"), "archived"),
+            (rate("noetl_archive_failures_total"), "cannot be archived"),
+        )),
+        Panel("Bytes archived", "Bps", ((rate("noetl_archive_bytes_total"), "archived"),)),
+        Panel("Events that have left the ledger", "ops", ((rate("noetl_retention_events_total"), "events"),)),
+        Panel("Retention: bytes", "Bps", ((rate("noetl_retention_bytes_total"), "left the ledger"),)),
+        Panel("Retention: executions", "ops", ((rate("noetl_retention_roots_total", "outcome"), "{{outcome}}"),)),
+    ),
 }  # fmt: skip
 
 

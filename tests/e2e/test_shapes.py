@@ -121,7 +121,13 @@ def test_replay(two_logs: Home) -> None:
     assert (document["execution_id"], document["status"], document["event_count"]) == (ORDERS, "COMPLETED", 87)
     assert set(document["projection_checksums"]) == SURFACES
     assert all(re.fullmatch("[0-9a-f]{64}", checksum) for checksum in document["projection_checksums"].values())
-    assert document["snapshot"] == {"used": False, "position": None, "events_folded": 87, "rejected": []}
+    assert document["snapshot"] == {
+        "used": False,
+        "position": None,
+        "events_folded": 87,
+        "rejected": [],
+        "why_not": "there is none yet",
+    }
     assert [len(document[name]) for name in ("stages", "frames", "commands", "business_objects", "loops")] == [
         1,
         6,

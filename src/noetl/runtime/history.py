@@ -56,7 +56,7 @@ def lag_of(home: Home, settings: Settings, lake: Lake, bounds: Bounds = EVERYTHI
         return 0
     try:
         return recognise(state, ledger_of(home, settings)) - state.last_position
-    except Unavailable:
+    except (NotFound, Unavailable):  # a lake answers without its ledger, too
         return None
 
 

@@ -26,6 +26,7 @@ from benchmarks.shards import projector_shards
 from benchmarks.shm import shm
 from benchmarks.snapshot import snapshot_tail
 from benchmarks.spark_tool import spark_tool
+from benchmarks.sql import sql
 from benchmarks.stages import empty_stage, fan_out, small_frames, stage_memory
 from benchmarks.startup import help_
 
@@ -50,6 +51,7 @@ BENCHES: dict[str, tuple[Callable[[], Measurement], str]] = {
     "projector_shards": (projector_shards, ">= 1.1"),
     "dispatch": (dispatch, "<= 10"),
     "workers": (workers, ">= 1.6"),
+    "sql": (sql, "<= 1.2"),
     "spark_tool": (spark_tool, "<= 1.05, and 0.3 s"),
     "fan_out": (fan_out, "<= 1.25"),
     "small_frames": (small_frames, "<= 4"),

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from noetl.data.history.facts.money import cost_of, price, price_of_second
-from noetl.data.history.facts.telling import chosen
+from noetl.data.history.facts.telling import chosen, quoted
 from noetl.history import Prices
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def view(
             "quantity": quantity,
             "unit_price": unit_price,
             "cost": cost_of(quantity, unit_price),
-            "currency": f"'{prices.currency}'",
+            "currency": quoted(prices.currency),
         },
     )
 

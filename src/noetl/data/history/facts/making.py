@@ -10,6 +10,7 @@ import msgspec
 
 from noetl.data.history.facts import compute, costs, executions, frames, health, resources
 from noetl.data.history.facts.store import FactCommit, FactStore
+from noetl.data.history.facts.telling import quoted
 from noetl.data.history.past import Past
 from noetl.data.lake.log import Lake
 from noetl.data.source.options import ALL_TENANTS
@@ -73,7 +74,7 @@ class Facts:
             return new
         kept = self._spark.read.schema(new.schema).parquet(*places)
         if self._past.tenant != ALL_TENANTS:
-            kept = kept.where(f"tenant_id = '{_escaped(self._past.tenant)}'")
+            kept = kept.where(f"tenant_id = {quoted(self._past.tenant)}")
         return kept.unionByName(new) if self._past.files(self._made_to) else kept
 
 
@@ -115,7 +116,3 @@ def _make_one(
     (latest,) = events.agg(fn.max(fn.unix_micros("ingest_time"))).collect()[0]
     parts = {name: part(events) for name, part in PARTS.items()}
     return store.write(number, after + 1, last, parts, until=max(until, format_time(latest)))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

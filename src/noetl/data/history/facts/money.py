@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from noetl.data.history.facts.telling import quoted
 from noetl.history import Prices
 
 __all__ = ["MONEY", "cost_of", "price", "price_of_second"]
@@ -23,9 +24,5 @@ def price(value: float) -> str:
 
 def price_of_second(prices: Prices) -> str:
     """The price of a second, by the column `pool`."""
-    cases = " ".join(f"WHEN {_quoted(pool)} THEN {price(value)}" for pool, value in prices.by_pool().items())
+    cases = " ".join(f"WHEN {quoted(pool)} THEN {price(value)}" for pool, value in prices.by_pool().items())
     return f"CASE pool {cases} ELSE {price(prices.second)} END" if cases else price(prices.second)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -14,7 +14,7 @@ from noetl.kernel.upcast import LEGACY_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["HEAD", "bare", "chosen", "number", "real", "ref", "said", "seconds", "told", "where"]
+__all__ = ["HEAD", "bare", "chosen", "number", "quoted", "real", "ref", "said", "seconds", "told", "where"]
 
 _OLDER = {
     "playbook.initialized": ("playbook.started", "playbook_started", "playbook_initialized"),
@@ -75,6 +75,11 @@ def said(path: str, *, older: str | None = None) -> str:
 def number(expression: str) -> str:
     """A text as a whole number; null for anything else."""
     return f"try_cast({expression} AS bigint)"
+
+
+def quoted(text: str) -> str:
+    """A text as a literal of Spark SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def real(expression: str) -> str:

@@ -105,9 +105,17 @@ async def test_a_check_that_fails_leaves_the_table_as_it_was(desk: Desk, databas
     assert database.query(STAGED) == []
 
 
-async def test_with_an_effect_table_a_second_delivery_moves_nothing(desk: Desk, database: Database) -> None:
-    output = {"table": "once", "mode": "append", "effect_table": "noetl_effects"}
+ADDED = {
+    "named": {"mode": "append", "effect_table": "effects"},
+    "unnamed": {"mode": "append"},
+    "refusing": {"mode": "error"},
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+async def test_where_rows_are_added_a_second_delivery_moves_nothing(desk: Desk, database: Database, name: str) -> None:
+    output = {"table": f"once_{name}", **ADDED[name]}
     for skipped in (False, True):
-        result = await desk.result(sql="SELECT id FROM range(5)", output=output, auth=auth(database), key="k1")
+        result = await desk.result(sql="SELECT id FROM range(5)", output=output, auth=auth(database), key=name)
         assert result["written"].get("skipped", False) is skipped
-    assert database.query("SELECT count(*) FROM once") == [(5,)]
+    assert database.query(f"SELECT count(*) FROM once_{name}") == [(5,)]

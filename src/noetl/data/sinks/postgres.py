@@ -1,8 +1,8 @@
 """A table of Postgres, filled by COPY from all Spark tasks at once.
 
 The rows go to a staging table first, each Spark task in a transaction of its own that begins by removing what an
-earlier attempt of it has left. One transaction in the end moves them, so the target has all rows or none. With
-`effect_table` that transaction also takes the effect key, and a second delivery moves nothing.
+earlier attempt of it has left. One transaction in the end moves them, so the target has all rows or none. Where rows
+are added, that transaction also takes the effect key, and a second delivery moves nothing.
 """
 
 from __future__ import annotations

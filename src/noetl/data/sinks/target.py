@@ -14,6 +14,7 @@ from noetl.errors import InvalidInput
 from noetl.payloads.resolver import scheme_of
 from noetl.playbook.validate.stages import WRITE_MODES
 from noetl.tools.base import Call
+from noetl.tools.loading import EFFECTS
 
 __all__ = ["FILE_FORMS", "Target", "target_of"]
 
@@ -78,7 +79,9 @@ def _table(said: Mapping[str, Any], common: dict[str, Any]) -> Target:
         raise InvalidInput("output.mode upsert needs key", hint="key: [id] are the columns that tell rows apart")
     if common["partition_by"]:
         raise InvalidInput("output.partition_by is for files", hint="leave it out for postgres")
-    return Target(kind="postgres", table=said["table"], auth=said.get("auth"), effect_table=said.get("effect_table"),
+    # In the other modes a second delivery takes the place of the first, or leaves it.
+    effects = said.get("effect_table") or (EFFECTS if common["mode"] in ("append", "error") else None)
+    return Target(kind="postgres", table=said["table"], auth=said.get("auth"), effect_table=effects,
                   uri=f"postgres:{said['table']}", **common)  # fmt: skip
 
 

@@ -20,13 +20,12 @@ from noetl.errors import IntegrityMismatch, InvalidInput, NotFound
 from noetl.tools.loading import EFFECTS, Column, Part, RowRefused, TableShape
 from noetl.tools.postgres.bulk import PostgresRefused, table_name, transaction
 from noetl.tools.postgres.credential import Place
-from noetl.tools.postgres.staging import PART, on_conflict
+from noetl.tools.postgres.staging import PART, claim, on_conflict
 
 __all__ = ["PART", "ROW", "Loading"]
 
 ROW = "_noetl_row"
 """The column that says in which order the rows of a part are."""
-_CREATE_LOCK = 0x6E6F65746C
 _WHERE = re.compile(
     r"COPY .*, line (?P<line>\d+)(?:, column (?P<column>.+?)(?:: \"(?P<value>.*)\")?)?(?:: .*)?$", re.DOTALL
 )
@@ -210,17 +209,7 @@ class Loading:
         """Take the effect key; False if it is taken. The table is as those of postgres tasks are."""
         name = sql.Identifier(self._schema(connection), EFFECTS)
         name = table_name(self._effects) if self._effects else name
-        found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [name.as_string(connection)])
-        if found.fetchone() != (True,):
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATE_LOCK])
-            connection.execute(
-                sql.SQL(
-                    "CREATE TABLE IF NOT EXISTS {} (effect_key text PRIMARY KEY, result json,"
-                    " created_at timestamptz NOT NULL DEFAULT now())"
-                ).format(name)
-            )
-        text = sql.SQL("INSERT INTO {} (effect_key) VALUES (%s) ON CONFLICT (effect_key) DO NOTHING").format(name)
-        return connection.execute(text, [self._key]).rowcount == 1
+        return claim(connection, name, self._key)
 
     def _check(self, connection: _Connection, staging: sql.Identifier, parts: Sequence[Part]) -> None:
         text = sql.SQL("SELECT {0}, count(*) FROM {1} GROUP BY {0}").format(sql.Identifier(PART), staging)

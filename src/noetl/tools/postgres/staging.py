@@ -12,10 +12,12 @@ from noetl.errors import InvalidInput
 from noetl.tools.postgres.bulk import copy_in, table_name, transaction
 from noetl.tools.postgres.credential import Place
 
-__all__ = ["PART", "Move", "Staging", "on_conflict"]
+__all__ = ["PART", "Move", "Staging", "claim", "on_conflict"]
 
 PART = "_noetl_part"
 """The column that says which part of the work a row is from."""
+_CREATE_LOCK = 0x6E6F65746C
+"""Who makes the table of effect keys waits for others that do."""
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +74,7 @@ class Staging:
 
     def _move(self, connection: Connection[tuple[Any, ...]], columns: Sequence[str], move: Move) -> bool:
         to, listed = table_name(move.table), sql.SQL(", ").join(map(sql.Identifier, columns))
-        if move.effect_table and not _claim(connection, move.effect_table, move.effect_key):
+        if move.effect_table and not claim(connection, table_name(move.effect_table), move.effect_key):
             return False
         found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [to.as_string(connection)])
         if found.fetchone() != (True,):
@@ -103,14 +105,16 @@ def on_conflict(columns: Sequence[str], key: Sequence[str]) -> sql.Composable:
     return sql.SQL(" ON CONFLICT ({}) DO ").format(keys) + then
 
 
-def _claim(connection: Connection[tuple[Any, ...]], table: str, key: str) -> bool:
-    """Take the effect key; False if it is taken. The table is the one that postgres tasks use."""
-    name = table_name(table)
-    connection.execute(
-        sql.SQL(
-            "CREATE TABLE IF NOT EXISTS {} (effect_key text PRIMARY KEY, result json,"
-            " created_at timestamptz NOT NULL DEFAULT now())"
-        ).format(name)
-    )
-    text = sql.SQL("INSERT INTO {} (effect_key) VALUES (%s) ON CONFLICT (effect_key) DO NOTHING").format(name)
+def claim(connection: Connection[tuple[Any, ...]], table: sql.Identifier, key: str) -> bool:
+    """Take the effect key; False if it is taken. The table, made if it is not there, is as that of postgres tasks."""
+    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table.as_string(connection)])
+    if found.fetchone() != (True,):
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATE_LOCK])
+        connection.execute(
+            sql.SQL(
+                "CREATE TABLE IF NOT EXISTS {} (effect_key text PRIMARY KEY, result json,"
+                " created_at timestamptz NOT NULL DEFAULT now())"
+            ).format(table)
+        )
+    text = sql.SQL("INSERT INTO {} (effect_key) VALUES (%s) ON CONFLICT (effect_key) DO NOTHING").format(table)
     return connection.execute(text, [key]).rowcount == 1

@@ -41,9 +41,9 @@ def command(
 ) -> int | None:
     """Read every stored object that the log refers to, and bring back what is missing or damaged.
 
-    Bytes come from copies on this machine, from the store at payloads.replica, from the catalog, from the results of
-    iterations and, with --rerun, from tasks without effects; they are taken only if their sha256 is the one in the log.
-    Rows and snapshots that differ from the log are rebuilt from it. Exit code 4 if anything is lost.
+    Bytes come from copies on this machine, from the store at payloads.replica, from archives, from the catalog, from
+    the results of iterations and, with --rerun, from tasks without effects; they are taken only if their sha256 is the
+    one in the log. Rows and snapshots that differ from the log are rebuilt from it. Exit code 4 if anything is lost.
     """
     from noetl.runtime.repair.service import Request
 

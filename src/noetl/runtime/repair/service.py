@@ -14,6 +14,7 @@ from noetl.kernel.event import Json
 from noetl.ports.ledger import Stream
 from noetl.runtime.home import Home
 from noetl.runtime.origin import origin_of
+from noetl.runtime.repair.archived import ArchiveSource
 from noetl.runtime.repair.copies import BufferSource, CatalogSource, FileSource, ReplicaSource, TierSource
 from noetl.runtime.repair.needs import Looked, inside_of, needs_of
 from noetl.runtime.repair.remaking import Bench, LoopSource, RerunSource
@@ -115,6 +116,7 @@ async def _sources(embedded: Embedded, home: Home, request: Request) -> AsyncIte
         replica = await open_replica(home, embedded.settings)
         if replica is not None:
             sources.append(ReplicaSource(replica))
+        sources.append(ArchiveSource(embedded))
         sources += [CatalogSource(embedded.catalog), FileSource(), BufferSource(home.path), LoopSource(bench)]
         if request.rerun:
             tooling = tooling_of(embedded, origin_of(embedded.settings), directory=request.directory, scratch=scratch)

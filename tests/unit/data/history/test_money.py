@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from noetl.data.history.facts.money import cost_of, price, price_of_second
 from noetl.data.history.facts.telling import quoted
+from noetl.history import Prices
 from noetl.kinds import Price
-from noetl.prices import Prices
 
 
 def test_a_price_is_written_out() -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from noetl.data.sweeps.shelf import Store
-from noetl.errors import AccessRefused, NotFound
+from noetl.errors import AccessRefused, InvalidInput, NotFound
 from noetl.kernel.event import Envelope
 from noetl.ports.ledger import Ledger
 from noetl.runtime.clock import SystemClock
@@ -22,7 +22,7 @@ from noetl.runtime.repair.needs import Need, needs_of_event
 from noetl.runtime.stores import open_objects
 from noetl.settings import Settings
 
-__all__ = ["Shelf", "open_shelf"]
+__all__ = ["Shelf", "check_whole", "open_shelf"]
 
 
 class Shelf(msgspec.Struct, frozen=True):
@@ -34,6 +34,15 @@ class Shelf(msgspec.Struct, frozen=True):
     def needs(self, event: Envelope) -> Iterator[Need]:
         """The objects that an event cannot be understood without."""
         return needs_of_event(event)
+
+
+async def check_whole(ledger: Ledger) -> None:
+    """Raise InvalidInput if events have left the ledger: what they refer to is in archives, which Spark does not read."""
+    if await ledger.forgotten(limit=1):
+        raise InvalidInput(
+            "some executions have left the ledger for an archive, which Spark does not look into here",
+            hint="leave --spark out: one process reads the archives, too",
+        )
 
 
 @contextlib.asynccontextmanager

@@ -21,6 +21,7 @@ from noetl.runtime.gc.collection import Request, collect
 from noetl.runtime.holds import Holds
 from noetl.runtime.rebuild import ALL_ARCHIVES, rebuild_rows
 from noetl.runtime.repair.needs import needs_of
+from noetl.runtime.sweeping import check_whole
 from noetl.runtime.unpacking import bundles
 from noetl.runtime.vacuum import vacuum_ledger
 from noetl.runtime.wiring import Embedded
@@ -298,3 +299,12 @@ class TestRebuild:
         with pytest.raises(IntegrityMismatch, match="segment-000001"):
             await self.rebuild(embedded, archives=ALL_ARCHIVES)
         assert await self.rows(embedded) == before
+
+
+async def test_spark_does_not_sweep_after_a_log_that_is_partly_in_archives(embedded: Embedded) -> None:
+    await check_whole(embedded.ledger)
+    await forget(embedded)
+    request = Request(grace_seconds=0, spark=True)
+    with pytest.raises(InvalidInput, match="left the ledger for an archive") as refused:
+        await collect(embedded, request, lambda _phase, _count: None)
+    assert "leave --spark out" in str(refused.value.hint)

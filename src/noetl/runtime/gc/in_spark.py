@@ -20,6 +20,7 @@ from noetl.runtime.gc.collector import Collector, Progress
 from noetl.runtime.gc.ownership import OWNER_KEY
 from noetl.runtime.gc.references import References, documents_of
 from noetl.runtime.installation import STORE_KEY
+from noetl.runtime.sweeping import check_whole
 from noetl.runtime.wiring import Embedded
 
 __all__ = ["find_in_spark", "place_of"]
@@ -38,6 +39,7 @@ async def find_in_spark(
     from noetl.data.sweeps.garbage import Garbage
     from noetl.data.sweeps.session import sweep_session
 
+    await check_whole(embedded.ledger)
     place = place_of(embedded)
     spec = SweepSpec(
         place=place,

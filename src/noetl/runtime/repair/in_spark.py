@@ -11,6 +11,7 @@ from noetl.data.sweeps.spec import SweepSpec
 from noetl.runtime.gc.in_spark import place_of
 from noetl.runtime.repair.needs import Looked, Need, inside_of, needs_of_event
 from noetl.runtime.repair.repairer import Repairer
+from noetl.runtime.sweeping import check_whole
 from noetl.runtime.wiring import Embedded
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ async def repair_in_spark(embedded: Embedded, repairer: Repairer, progress: Call
     from noetl.data.sweeps.damage import Damage
     from noetl.data.sweeps.session import sweep_session
 
+    await check_whole(embedded.ledger)
     place = place_of(embedded)
     spec = SweepSpec(place=place, fingerprint=fingerprint(place, embedded.settings))
     async with opened_shelf(place, spec.fingerprint) as shelf:

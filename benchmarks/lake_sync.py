@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lake_sync"]
 
-_EVENTS = 200_000
+_EVENTS = 500_000
 _AT_ONCE = 500
 _PER_EXECUTION = 200
 _PER_TASK = 50_000
@@ -38,7 +38,7 @@ _TIMES = ("event_time", "ingest_time")
 
 
 def lake_sync() -> Measurement:
-    """`noetl lake sync` of 200,000 events into an empty lake, in a warm session, as events a second.
+    """`noetl lake sync` of 500,000 events into an empty lake, in a warm session, as events a second.
 
     By hand the ledger's columns are read from the SQLite file with `sqlite3` in `mapInArrow`, 50,000 rows a task, and
     written as Parquet with zstd, partitioned by tenant and day. Ours also has the envelope of each event, buckets, an

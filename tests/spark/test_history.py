@@ -10,10 +10,11 @@ import pytest
 
 from noetl.data.bulk import Bounds
 from noetl.data.history import TABLES, History, make
-from noetl.data.history.facts.store import FactStore
 from noetl.data.history.history import CONF
 from noetl.data.history.queries import explained
+from noetl.data.lake.layout import batch_of
 from noetl.data.lake.log import Lake
+from noetl.data.lake.writing import append
 from noetl.errors import InvalidInput, NotFound
 from noetl.history import Prices
 from noetl.kernel.names import shard_of
@@ -158,14 +159,12 @@ class TestFacts:
         self, spark: SparkSession, tmp_path: Path, lake: Lake
     ) -> None:
         fresh = told_by(opened(spark, lake))
-        copy = lake_of(tmp_path / "lake", golden(), commits=1)
-        begun = make(spark, copy, at_once=300)
-        assert (begun.commits, begun.last_position) == (2, len(golden()))
-        last = FactStore(copy.path).commits()[-1]
-        (FactStore(copy.path).path / "_log" / f"{last.commit:012d}.json").unlink()  # killed before its last commit
-        assert told_by(opened(spark, copy)) == fresh
-        assert (make(spark, copy).commits, make(spark, copy).commits) == (1, 0)
-        assert told_by(opened(spark, copy)) == fresh
+        begun = lake_of(tmp_path / "lake", golden()[:300], commits=1)
+        assert make(spark, begun).last_position == 300
+        append(begun, [batch_of(golden()[300:])], now=1_800_000_000_000_000)
+        assert told_by(opened(spark, begun)) == fresh
+        assert (make(spark, begun).first_position, make(spark, begun).commits) == (301, 0)
+        assert told_by(opened(spark, begun)) == fresh
 
     def test_the_last_transition_is_the_state_of_the_fold(self, spark: SparkSession, lake: Lake) -> None:
         history = opened(spark, lake)

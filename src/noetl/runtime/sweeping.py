@@ -37,7 +37,7 @@ class Shelf(msgspec.Struct, frozen=True):
 
 
 async def check_whole(ledger: Ledger) -> None:
-    """Raise InvalidInput if events have left the ledger: what they refer to is in archives, which Spark does not read."""
+    """Raise InvalidInput if events have left the ledger: what they refer to stands in archives, unread by Spark."""
     if await ledger.forgotten(limit=1):
         raise InvalidInput(
             "some executions have left the ledger for an archive, which Spark does not look into here",

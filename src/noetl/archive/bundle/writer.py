@@ -76,7 +76,7 @@ class BundleWriter:
         await self._write(SIGNATURE, document(signature))
         key = under(self._prefix, MANIFEST)
         if not await self._objects.put(key, data) and await self._objects.get(key) != data:
-            raise Conflict(f"somebody else has archived execution {manifest.execution_id} in the meantime")
+            raise self._too_late()
         return sha256
 
     async def _write_segment(self, segment: Segment, data: bytes) -> None:
@@ -87,6 +87,7 @@ class BundleWriter:
     async def _write(self, path: str, data: bytes) -> None:
         key = under(self._prefix, path)
         if not await self._objects.put(key, data) and await self._objects.get(key) != data:
+            await self._check_unfinished()
             await self._objects.put(key, data, overwrite=True)
 
     async def _digest(self, key: str) -> str:
@@ -99,5 +100,15 @@ class BundleWriter:
         """Take away segments that an unfinished bundle of another history has left beyond the last of this one."""
         own = {under(self._prefix, name) for one in self.segments for name in (one.path, sidecar_path(one.path))}
         left = [info.key async for info in self._objects.list(under(self._prefix, EVENTS)) if info.key not in own]
+        if left:
+            await self._check_unfinished()
         for key in left:
             await self._objects.delete(key)
+
+    async def _check_unfinished(self) -> None:
+        """Raise Conflict if the bundle has a manifest by now: what belongs to it must stay as it is."""
+        if await self._objects.head(under(self._prefix, MANIFEST)) is not None:
+            raise self._too_late()
+
+    def _too_late(self) -> Conflict:
+        return Conflict(f"somebody else has finished the archive {self._prefix} in the meantime")

@@ -68,10 +68,13 @@ async def test_a_finished_bundle_is_never_replaced() -> None:
     store = MemoryObjectStore()
     events = events_of("hello")
     prefix, *_ = await archive(store, [events])
-    manifest = await store.get(f"{prefix}/{MANIFEST}")
-    with pytest.raises(Conflict, match="somebody else has archived execution"):
+    finished = await content(store)
+    with pytest.raises(Conflict, match="somebody else has finished the archive"):
         await archive(store, [events], signer=OTHER_SIGNER)
-    assert await store.get(f"{prefix}/{MANIFEST}") == manifest
+    with pytest.raises(Conflict, match="somebody else has finished the archive"):
+        await archive(store, [events[:-1]])
+    assert await content(store) == finished
+    await all_of((await open_bundle(store, prefix)).events())
 
 
 async def test_ordinary_tools_read_and_check_it(tmp_path: Path) -> None:

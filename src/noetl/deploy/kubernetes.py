@@ -27,15 +27,15 @@ __all__ = ["SECRETS", "kubernetes_files", "secret_document"]
 Json = dict[str, Any]
 
 SECRETS = ("NOETL_LEDGER__URL", "NOETL_NATS__URL", *KEYS, WORKER_TOKEN)
-BUCKET = "s3://noetl/payloads"
-"""Where payloads are kept, unless settings say otherwise: there is no disk that all pods have."""
+STORES = {"payloads.url": "s3://noetl/payloads", "archive.url": "s3://noetl/archive"}
+"""Where payloads and archives are kept, unless settings say otherwise: there is no disk that all pods have."""
 _SERVER = "noetl-server"
 _GRACE = 15
 
 
 def kubernetes_files(shape: Shape) -> dict[str, str]:
     """The manifests by the name of their file, and `kustomization.yaml` that lists them."""
-    shape = msgspec.structs.replace(shape, settings={"payloads.url": BUCKET, **shape.settings})
+    shape = msgspec.structs.replace(shape, settings={**STORES, **shape.settings})
     grace = round(roles.settings_in(settings_of_all(shape)).server.drain) + _GRACE
     found = {
         "settings.yaml": as_yaml(_settings(shape), about="Settings of every process."),

@@ -11,6 +11,7 @@ import yaml
 from noetl import __version__
 from noetl.deploy.roles import variables
 from noetl.runtime.home import LEDGER_KEY
+from noetl.tools.secrets.wallet import ARCHIVE_VARIABLE as ARCHIVE_KEY
 from noetl.tools.secrets.wallet import VARIABLE as KEK
 
 __all__ = [
@@ -22,7 +23,7 @@ HOME = "/var/lib/noetl"
 SERVER_PORT, METRICS_PORT = 8082, 9465
 PROBED = ("--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS_PORT))  # noqa: S104 - of the container
 USER = 10001
-KEYS = (LEDGER_KEY, KEK)
+KEYS = (LEDGER_KEY, KEK, ARCHIVE_KEY)
 """The variables of the keys that all servers of an installation have in common."""
 WORKER_TOKEN = "NOETL_WORKER_TOKEN"  # noqa: S105 - the name of the variable that has it
 

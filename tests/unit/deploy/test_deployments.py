@@ -176,7 +176,8 @@ class TestCommands:
         settings = roles.settings_in(config["data"])
         assert (settings.server.host, settings.server.port) == ("0.0.0.0", 8082)
         assert settings_of_all(shape).items() <= config["data"].items()
-        assert settings.payloads.url == kubernetes.BUCKET
+        assert settings.payloads.url == kubernetes.STORES["payloads.url"]
+        assert settings.archive.url == kubernetes.STORES["archive.url"]
         secret = dict.fromkeys(kubernetes.SECRETS, "postgresql://x/y")
         roles.settings_in(secret)
 

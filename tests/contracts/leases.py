@@ -32,15 +32,6 @@ class LeasesContract:
         assert await leases.take("x", "b", seconds=10) is None
         assert await leases.take("y", "b", seconds=10) is not None
 
-    async def test_one_that_need_not_last_is_held_like_any_other(self, leases: Leases, clock: VirtualClock) -> None:
-        lease = await leases.take("x", "a", seconds=10, lasting=False)
-        assert lease is not None
-        assert await leases.take("x", "b", seconds=10, lasting=False) is None
-        clock.advance(5)
-        assert (await leases.renew(lease, seconds=10)).token == lease.token
-        await leases.release(lease)
-        assert await leases.holder("x") is None
-
     async def test_of_many_takers_one_wins(self, leases: Leases) -> None:
         tries = await asyncio.gather(*(leases.take("x", f"owner-{n}", seconds=10) for n in range(20)))
         (winner,) = [lease for lease in tries if lease is not None]

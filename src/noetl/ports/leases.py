@@ -22,14 +22,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Leases(Protocol):
     """Synchronous truth about commands, frames, leadership and node ids; never a projection of the log."""
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own already; else None.
 
         Taking one's own live lease again extends it and keeps its token. A lapsed or released lease is
         handed out with a higher token, so work done under the old one can be told apart.
-
-        One that is not `lasting` may be given out before it is on the disk. A crash of the store can then end it early,
-        as if it had lapsed, and its token may come again for another owner.
         """
         ...
 
@@ -38,10 +35,7 @@ class Leases(Protocol):
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Give it back. Raises LeaseLost if it lapsed or has another holder.
-
-        After a crash of the store it may be held again until it lapses.
-        """
+        """Give it back. Raises LeaseLost if it lapsed or has another holder."""
         ...
 
     async def holder(self, name: str) -> Lease | None:

@@ -69,9 +69,7 @@ class ControlPlane:
 
     async def claim(self, issued: Issued, worker_id: str) -> Claim | None:
         """The command, or None if somebody else has it or nobody wants it any more."""
-        # One that a crash of the store ends early is one that has lapsed: what is said under it is not heard, and
-        # whoever looks for commands that nobody has finds this one. So no worker waits for the disk.
-        lease = await self._leases.take(self.name_of(issued), worker_id, seconds=self.seconds, lasting=False)
+        lease = await self._leases.take(self.name_of(issued), worker_id, seconds=self.seconds)
         if lease is None:
             return None
         execution = await self._state(issued.execution_id)

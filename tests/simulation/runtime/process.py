@@ -172,8 +172,8 @@ class _Named:
         self._inner = inner
         self._name = name
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
-        found: Lease | None = await self._inner.take(name, f"{owner}-{self._name}", seconds=seconds, lasting=lasting)
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
+        found: Lease | None = await self._inner.take(name, f"{owner}-{self._name}", seconds=seconds)
         return found
 
     def __getattr__(self, name: str) -> Any:

@@ -24,9 +24,9 @@ class Flaky(MemoryLeases):
 
     away = False
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         self._check()
-        return await super().take(name, owner, seconds=seconds, lasting=lasting)
+        return await super().take(name, owner, seconds=seconds)
 
     async def renew(self, lease: Lease, *, seconds: float) -> Lease:
         self._check()

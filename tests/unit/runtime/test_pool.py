@@ -102,22 +102,6 @@ async def test_a_command_that_has_lapsed_is_delivered_again_and_the_first_worker
     await shop.prove()
 
 
-async def test_a_lease_that_its_store_has_lost_counts_as_lapsed(shop: Workshop, desk: Desk) -> None:
-    issued = await begun(shop, desk)
-    first = await desk.claimed(issued, "one")
-    await desk.leases.release(first.lease)  # a crash has taken it back, and its worker does not know
-    with pytest.raises(LeaseLost):
-        await desk.control.renew(first)
-    with pytest.raises(LeaseLost):
-        await desk.control.report(first, Report(command_id=issued.command_id, result={"by": "one"}))
-    second = await desk.claimed(issued, "two")
-    with pytest.raises(LeaseLost):
-        await desk.control.report(first, Report(command_id=issued.command_id, result={"by": "one"}))
-    assert await desk.control.report(second, Report(command_id=issued.command_id, result={"by": "two"}))
-    assert (await shop.types(issued.execution_id)).count("command.completed") == 1
-    await shop.prove()
-
-
 async def test_a_command_that_loses_every_worker_fails_in_the_end(shop: Workshop, desk: Desk) -> None:
     """One that takes its worker with it would take all of them, one after the other, for ever."""
     issued = await begun(shop, desk)

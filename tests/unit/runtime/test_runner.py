@@ -287,11 +287,11 @@ class _Away:
         self._leases = leases
         self.times = times
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         if self.times:
             self.times -= 1
             raise Unavailable("the database is away")
-        return await self._leases.take(name, owner, seconds=seconds, lasting=lasting)
+        return await self._leases.take(name, owner, seconds=seconds)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leases, name)

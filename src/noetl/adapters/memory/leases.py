@@ -24,7 +24,7 @@ class MemoryLeases:
         self._held: dict[str, Lease] = {}
         self._tokens = itertools.count(1)
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own."""
         held = self._live(name)
         if held is None:

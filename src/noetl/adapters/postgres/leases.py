@@ -14,15 +14,11 @@ __all__ = ["PostgresLeases"]
 
 _COLUMNS = "name, owner, token, expires_at"
 
-# Whether an answer waits for the disk.
-_AT_ONCE = "WITH settled AS (SELECT set_config('synchronous_commit', 'off', true))"
-_WHEN_DURABLE = "WITH settled AS (SELECT 1)"
 # By primary key, in one statement: of two who take the same name, the second sees what the first has made of it.
 # One's own live lease keeps its token; whatever has lapsed is handed out with the next one.
 _TAKE = f"""
     INSERT INTO lease AS held (name, owner, token, expires_at)
-    SELECT %(name)s, %(owner)s, nextval('lease_token'), {NOW} + %(seconds)s
-    FROM settled
+    VALUES (%(name)s, %(owner)s, nextval('lease_token'), {NOW} + %(seconds)s)
     ON CONFLICT (name) DO UPDATE
     SET owner = excluded.owner,
         token = CASE WHEN held.expires_at > {NOW} THEN held.token ELSE nextval('lease_token') END,
@@ -40,7 +36,7 @@ _EXTEND = f"""
     WHERE {_OWN}
     RETURNING {_COLUMNS}
 """
-_RELEASE = f"{_AT_ONCE} DELETE FROM lease USING settled WHERE {_OWN} RETURNING {_COLUMNS}"
+_RELEASE = f"DELETE FROM lease WHERE {_OWN} RETURNING {_COLUMNS}"
 _FIND = f"SELECT {_COLUMNS} FROM lease WHERE name = %(name)s"
 _HOLDER = f"{_FIND} AND expires_at > {NOW}"
 # Index lease_expiry: only what has lapsed is looked at, oldest first; what another reaper is taking is passed over.
@@ -70,11 +66,10 @@ class PostgresLeases:
         self._database = database
         self._clock = clock
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own."""
         values = {"name": name, "owner": owner, "seconds": end(seconds), **moment(self._clock)}
-        when = _WHEN_DURABLE if lasting else _AT_ONCE
-        rows = await self._database.change(f"{when} {_TAKE}", values, repeatable=True)
+        rows = await self._database.change(_TAKE, values, repeatable=True)
         return _lease(rows[0]) if rows else None
 
     async def renew(self, lease: Lease, *, seconds: float) -> Lease:

@@ -45,7 +45,7 @@ class SqliteLeases:
         self._database = database
         self._clock = clock
 
-    async def take(self, name: str, owner: str, *, seconds: float, lasting: bool = True) -> Lease | None:
+    async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own."""
 
         def work(connection: sqlite3.Connection) -> Lease | None:

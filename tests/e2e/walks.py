@@ -16,7 +16,7 @@ REFUSALS = frozenset({401, 403, 404})
 ABOUT_THEMSELVES = frozenset(
     {
         "GET /health", "GET /api/health", "GET /api/health/ready", "GET /openapi.json", "GET /api/schedules",
-        "GET /api/executions", "GET /api/stream",
+        "GET /api/executions", "GET /api/stream", "GET /api/archives",
         "POST /api/executions/cleanup", "POST /api/catalog/register", "POST /api/catalog/list", "POST /api/credentials",
         "GET /api/credentials", "POST /api/execute/batch",
     }

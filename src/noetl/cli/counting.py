@@ -42,8 +42,10 @@ def counted(*, quiet: bool = False) -> Iterator[Callable[[str, int], None]]:
 
 
 def size(count: int) -> str:
-    """Bytes for eyes: three digits are enough."""
+    """Bytes for eyes: three digits are enough, and four where they stand before the point."""
     amount, unit = float(count), 0
     while amount >= _KIBI and unit < len(_UNITS) - 1:
         amount, unit = amount / _KIBI, unit + 1
-    return f"{count} B" if unit == 0 else f"{amount:.3g} {_UNITS[unit]}"
+    if unit == 0:
+        return f"{count} B"
+    return f"{amount:.0f} {_UNITS[unit]}" if amount >= 999.5 else f"{amount:.3g} {_UNITS[unit]}"

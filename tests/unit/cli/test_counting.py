@@ -17,7 +17,8 @@ from noetl.cli.counting import counted, size
         (1024, "1 KiB"),
         (6083, "5.94 KiB"),
         (200 << 20, "200 MiB"),
-        (3 << 50, "3.07e+03 TiB"),
+        (1_045_000, "1021 KiB"),
+        (3 << 50, "3072 TiB"),
     ],
 )
 def test_bytes_for_eyes(count: int, text: str) -> None:

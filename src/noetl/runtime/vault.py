@@ -181,7 +181,8 @@ class Vault:
         if wanted.entries and playbook.keychain:
             keychain = Keychain(playbook.keychain, self._means, situation, redactor, authority)
             session.names = {"keychain": await keychain.resolved(wanted.entries, names())}
-        await session.tokens.fetch(wanted.tokens)
+        if wanted.tokens:
+            await session.tokens.fetch(wanted.tokens)
         return session
 
     def forget(self, execution: str) -> None:

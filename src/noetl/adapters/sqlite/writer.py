@@ -77,7 +77,11 @@ class LedgerWriter:
         streams = streams_of(prepared) | {batch.stream for batch in batches}
         heads = {stream: _head(connection, stream) for stream in streams}
         root = Stream(tenant_id, root_of(batches[0].stream.stream_id))
-        last_id = connection.known.get(("last", root)) or _last_id(connection, root)
+        last_id = connection.known.get(("last", root))
+        if last_id is None:
+            if heads.get(root, True) is not None:  # one that begins now has left nothing to an archive
+                check_not_forgotten(connection, root)
+            last_id = fetch_last_id(connection, root)
         plan = stamp(batches, prepared, heads, self._ids, self._clock.now(), last_id)
         _insert(connection, plan.events, ledger.position)
         if keys:
@@ -156,12 +160,6 @@ class LedgerWriter:
 
     def _mac(self, digest: bytes) -> str | None:
         return None if self._key is None else mac_of(self._key, digest)
-
-
-def _last_id(connection: Writer, root: Stream) -> int:
-    """The highest event id of a root that is about to grow. Raises Archived if its events are elsewhere."""
-    check_not_forgotten(connection, root)
-    return fetch_last_id(connection, root)
 
 
 def _head(connection: Writer, stream: Stream) -> StreamHead | None:

@@ -22,16 +22,9 @@ from noetl.kernel.streams import execution_of, root_of
 from noetl.kernel.tail import Stream
 
 __all__ = [
-    "Family",
-    "Forgetful",
-    "Forgotten",
-    "Recollection",
-    "Run",
-    "check_heads",
-    "check_unmoved",
-    "concerns",
-    "runs_of",
-]
+    "Family", "Forgetful", "Forgotten", "Recollection", "Run", "check_heads", "check_unmoved", "checksums_from",
+    "concerns", "runs_of",
+]  # fmt: skip
 
 CHECKSUM_BYTES = 32
 _MOST_IN_RUN = 1000
@@ -79,9 +72,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
     def items(self) -> Iterator[tuple[int, str]]:
         """Each position, and the checksum of the event that stood there."""
-        for index in range(len(self)):
-            checksum = self.checksums[index * CHECKSUM_BYTES : (index + 1) * CHECKSUM_BYTES]
-            yield self.first_position + index, checksum.hex()
+        return checksums_from(self.first_position, self.checksums)
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +116,12 @@ class Forgetful(Protocol):
     async def runs(self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000) -> Sequence[Run]:
         """What is left of forgotten events, in order of position, beginning after one; of one root, or of all."""
         ...
+
+
+def checksums_from(first: int, checksums: bytes) -> Iterator[tuple[int, str]]:
+    """The positions of events that stood side by side, and what is left of each."""
+    for index in range(len(checksums) // CHECKSUM_BYTES):
+        yield first + index, checksums[index * CHECKSUM_BYTES : (index + 1) * CHECKSUM_BYTES].hex()
 
 
 def runs_of(root: Stream, events: Iterable[tuple[int, str]]) -> Iterator[Run]:

@@ -7,21 +7,18 @@ that is held means a server that runs, whatever else lies in the home. `server.j
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from noetl.errors import InvalidInput, Unavailable
-from noetl.flocks import is_locked
+from noetl.flocks import is_locked, locked_by_us
 
 __all__ = ["Presence", "ServerRecord"]
 
 _PRIVATE_FILE = 0o600
-_TRIES, _BETWEEN_TRIES = 10, 0.02
 
 
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +46,7 @@ class Presence:
         """Be this home's server until the end of the block. Raises InvalidInput when there is one already."""
         handle = self._open()
         try:
-            if not _locked(handle):
+            if not locked_by_us(handle):
                 raise self._taken()
             self._record.unlink(missing_ok=True)  # what a killed server has left behind
             yield self
@@ -100,15 +97,3 @@ class Presence:
             f"the home {self._home} has a server already, {where}",
             hint="noetl server stop ends it; or use another --home",
         )
-
-
-def _locked(handle: int) -> bool:
-    """Whether the lock is ours now. Somebody who only looks holds it for a moment, so one refusal is not enough."""
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_BETWEEN_TRIES)
-        else:
-            return True
-    return False

@@ -18,7 +18,7 @@ from noetl.adapters.postgres.migrations import SCHEMA
 from noetl.adapters.postgres.rows import COLUMNS
 from noetl.errors import Archived, Corruption, InvalidInput, NotFound
 from noetl.kernel.tail import Stream
-from noetl.ports.forgetting import concerns
+from noetl.ports.forgetting import checksums_from, concerns
 
 __all__ = ["PostgresEventLog"]
 
@@ -26,7 +26,6 @@ _OPERATORS = ("=", "<", "<=", ">", ">=", "in", "is null", "is not null")
 _KNOWN = frozenset(COLUMNS.split(", "))
 _PAGE_ROWS = 4096
 _PAGE_CHECKSUMS = 65_536
-_CHECKSUM_BYTES = 32
 _ANSWER_SECONDS = 60.0
 # A plan that is compiled costs more than any of these statements.
 _CONFIGURE = """
@@ -80,7 +79,7 @@ class PostgresEventLog:
                 (to, after),
             )
             for first, checksums in runs:
-                yield [(place, checksum) for place, checksum in _each(first, checksums) if after < place <= to]
+                yield [(place, checksum) for place, checksum in checksums_from(first, checksums) if after < place <= to]
 
     def cuts(self, terms: Terms, after: int, to: int, every: int) -> list[int]:
         """The positions of every so-manieth event in (after, to] that the terms hold for."""
@@ -172,12 +171,6 @@ class PostgresEventLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _each(first: int, checksums: bytes) -> Iterator[tuple[int, str]]:
-    """The positions of a run of forgotten events, and what is left of each."""
-    for number in range(len(checksums) // _CHECKSUM_BYTES):
-        yield first + number, checksums[number * _CHECKSUM_BYTES : (number + 1) * _CHECKSUM_BYTES].hex()
 
 
 def _column(name: str) -> str:

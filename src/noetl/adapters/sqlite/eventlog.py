@@ -15,7 +15,7 @@ from noetl.adapters.sqlite.readonly import connect, explained
 from noetl.adapters.sqlite.rows import COLUMNS, fetch_ledger_head
 from noetl.errors import Archived, Corruption, InvalidInput, NotFound
 from noetl.kernel.tail import Stream
-from noetl.ports.forgetting import concerns
+from noetl.ports.forgetting import checksums_from, concerns
 
 __all__ = ["OPERATORS", "SqliteEventLog", "Term"]
 
@@ -25,7 +25,6 @@ _TEXTS = ("payload", "payload_ref", "meta")
 _PAGE_ROWS = 4096
 _PAGE_BYTES = 16 << 20
 _PAGE_CHECKSUMS = 65_536
-_CHECKSUM_BYTES = 32
 _MOST_IN = 500  # SQLite takes some hundreds of parameters everywhere
 
 
@@ -75,7 +74,7 @@ class SqliteEventLog:
                 (to, after),
             )
             for first, checksums in runs:
-                yield [(place, checksum) for place, checksum in _each(first, checksums) if after < place <= to]
+                yield [(place, checksum) for place, checksum in checksums_from(first, checksums) if after < place <= to]
 
     def cuts(self, terms: Sequence[Term], after: int, to: int, every: int) -> list[int]:
         """The positions of every so-manieth event in (after, to] that the terms hold for."""
@@ -181,12 +180,6 @@ class SqliteEventLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _each(first: int, checksums: bytes) -> Iterator[tuple[int, str]]:
-    """The positions of a run of forgotten events, and what is left of each."""
-    for number in range(len(checksums) // _CHECKSUM_BYTES):
-        yield first + number, checksums[number * _CHECKSUM_BYTES : (number + 1) * _CHECKSUM_BYTES].hex()
 
 
 def _column(name: str) -> str:

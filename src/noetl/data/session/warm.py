@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +17,11 @@ import msgspec
 from noetl.data.session.jobs import process_tag
 from noetl.data.session.jvm import Gateway
 from noetl.errors import InvalidInput, Unavailable
-from noetl.flocks import is_locked
+from noetl.flocks import is_locked, locked_by_us
 
 __all__ = ["Warm", "WarmRecord"]
 
 _PRIVATE_FILE = 0o600
-_TRIES, _BETWEEN_TRIES = 10, 0.02
 
 
 class WarmRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +61,7 @@ class Warm:
         except OSError as error:
             raise Unavailable(f"cannot write {self._lock}: {error.strerror}", hint="check the home") from None
         try:
-            if not _locked(handle):
+            if not locked_by_us(handle):
                 raise InvalidInput(f"{self._root} has a warm Spark session already", hint="noetl spark stop ends it")
             self._file.unlink(missing_ok=True)
             yield
@@ -127,15 +125,3 @@ class Warm:
 
 def _tag(path: Path) -> str:
     return path.name.removeprefix("user-")
-
-
-def _locked(handle: int) -> bool:
-    """Whether the lock is ours now. Somebody who only looks holds it for a moment, so one refusal is not enough."""
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_BETWEEN_TRIES)
-        else:
-            return True
-    return False

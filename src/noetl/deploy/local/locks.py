@@ -7,20 +7,18 @@ last one who has it is gone: with Postgres that is the last of its backends, and
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from noetl.errors import Unavailable
 from noetl.flocks import is_locked as is_held
+from noetl.flocks import locked_by_us
 
 __all__ = ["handed_down", "holder", "is_held", "take", "write_pid"]
 
 _PRIVATE_FILE = 0o600
-_TRIES, _BETWEEN_TRIES = 10, 0.02
 
 
 def take(path: Path) -> int | None:
@@ -29,14 +27,9 @@ def take(path: Path) -> int | None:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}", hint="check the home") from None
-    for _ in range(_TRIES):  # somebody who only looks holds it for a moment
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_BETWEEN_TRIES)
-        else:
-            os.ftruncate(handle, 0)
-            return handle
+    if locked_by_us(handle):
+        os.ftruncate(handle, 0)
+        return handle
     os.close(handle)
     return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -27,17 +26,6 @@ from tests.unit.archive.bundle.golden import SIGNER, FailingStore, all_of, conte
 from tests.unit.runtime.histories import DOCUMENT, EXECUTION, History, home_at, whole
 
 CHILD, GRANDCHILD = EXECUTION + 1000, EXECUTION + 2000
-
-
-@pytest.fixture
-async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with home_at(tmp_path / "home") as opened:
-        yield opened
-
-
-@pytest.fixture
-def store() -> FailingStore:
-    return FailingStore(-1)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +14,9 @@ from noetl.runtime.archiving.places import ArchivePlace
 from noetl.runtime.archiving.sweep import Following, ended_roots, is_settled
 from noetl.runtime.wiring import Embedded
 from tests.unit.archive.bundle.golden import SIGNER, FailingStore
-from tests.unit.runtime.histories import EXECUTION, History, home_at, whole
+from tests.unit.runtime.histories import EXECUTION, History, whole
 
 CHILD, OTHER = EXECUTION + 1000, EXECUTION + 3000
-
-
-@pytest.fixture
-async def embedded(tmp_path: Path) -> AsyncIterator[Embedded]:
-    async with home_at(tmp_path / "home") as opened:
-        yield opened
-
-
-@pytest.fixture
-def store() -> FailingStore:
-    return FailingStore(-1)
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ async def serve(
     """
     config = uvicorn.Config(
         app,
+        http="httptools",
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -7,7 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Lease", "Leases"]
+from noetl.kernel.stamp import Stream
+
+__all__ = ["Claims", "Lease", "Leases"]
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,4 +46,15 @@ class Leases(Protocol):
 
     async def expire(self, prefix: str = "", *, limit: int = 100) -> Sequence[Lease]:
         """Lapsed leases whose names begin with `prefix`, oldest first; each is handed to one caller only, once."""
+        ...
+
+
+class Claims(Protocol):
+    """Leases together with the log: what is taken is judged by a log that is read afterwards."""
+
+    async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
+        """The lease, and how far the stream has come since nobody else can have it; None if it is held.
+
+        Whatever a holder wrote before it gave the lease back is counted.
+        """
         ...

@@ -16,8 +16,10 @@ from noetl.engine.decide import Report, Suspension
 from noetl.errors import LeaseLost
 from noetl.kernel.event import Json
 from noetl.kernel.ids import unix_ms
+from noetl.kernel.stamp import Stream
+from noetl.kernel.streams import execution_stream
 from noetl.observe import metrics
-from noetl.ports.leases import Lease, Leases
+from noetl.ports.leases import Claims, Lease, Leases
 from noetl.runtime.driver import Driver, Issued, Origin
 from noetl.runtime.execution import Execution
 from noetl.runtime.worker import Work
@@ -52,27 +54,29 @@ class ControlPlane:
         self,
         driver: Driver,
         leases: Leases,
+        claims: Claims | None,
         origin: Origin,
         *,
-        alone: bool = False,
         prefix: str = COMMANDS,
         seconds: float = LEASE_SECONDS,
     ) -> None:
-        """`prefix` is what the names of its leases begin with, `seconds` how long one lasts that is not renewed."""
+        """`prefix` is what the names of its leases begin with, `seconds` how long one lasts that is not renewed.
+
+        Without `claims` no other process works on these executions: what is at hand of them is what the log has.
+        """
         self._driver = driver
         self._leases = leases
+        self._claims = claims
         self._origin = origin
         self._prefix = prefix
         self.seconds = seconds
-        self._alone = alone
-        """True where no other process works on these executions: what is at hand of them is what the log has."""
 
     async def claim(self, issued: Issued, worker_id: str) -> Claim | None:
         """The command, or None if somebody else has it or nobody wants it any more."""
-        lease = await self._leases.take(self.name_of(issued), worker_id, seconds=self.seconds)
-        if lease is None:
+        taken = await self._take(issued, worker_id)
+        if taken is None:
             return None
-        execution = await self._state(issued.execution_id)
+        lease, execution = taken
         work = work_of(execution, issued.command_id, self._origin)
         if work is None:
             await self._leases.release(lease)
@@ -81,6 +85,21 @@ class ControlPlane:
         if stage == 0 and metrics.is_installed():  # one that comes back from a call has waited for that
             metrics.observe("noetl_command_wait_seconds", _seconds_since(issued.command_id), issued.kind)
         return Claim(issued=issued, work=work, lease=lease, stage=stage, ended=execution.ended is not None)
+
+    async def _take(self, issued: Issued, worker_id: str) -> tuple[Lease, Execution] | None:
+        """The lease of a command, and its execution as it is by then: a late delivery must not look like a new one."""
+        name = self.name_of(issued)
+        if self._claims is None:
+            lease = await self._leases.take(name, worker_id, seconds=self.seconds)
+            if lease is None:
+                return None
+            return lease, await self._driver.execution(issued.execution_id)
+        stream = Stream(self._origin.tenant_id, execution_stream(issued.execution_id))
+        found = await self._claims.take(name, worker_id, seconds=self.seconds, stream=stream)
+        if found is None:
+            return None
+        lease, version = found
+        return lease, await self._driver.latest(issued.execution_id, version)
 
     async def result(self, execution_id: int, step: str, reference: Json) -> Any:
         """The whole result of a step that a command refers to. Raises NotFound, IntegrityMismatch."""
@@ -131,7 +150,7 @@ class ControlPlane:
 
     async def _state(self, execution_id: int) -> Execution:
         """What a delivery is judged by. One that comes late must not be taken for one that is wanted."""
-        if self._alone:
+        if self._claims is None:
             return await self._driver.execution(execution_id)
         return await self._driver.latest(execution_id)
 

@@ -338,16 +338,21 @@ class Driver:
         """An execution if it is at hand, as this process knows it."""
         return self._executions.get(execution_id)
 
-    async def latest(self, execution_id: int) -> Execution:
-        """An execution as the log has it now, also when another process has written to it. Raises NotFound."""
+    async def latest(self, execution_id: int, version: int | None = None) -> Execution:
+        """An execution as the log has it now, also when another process has written to it. Raises NotFound.
+
+        Who knows that the log had come to a `version` gets it as it was then, or later.
+        """
         async with self._line(execution_id):  # in the middle of a decision, commands have no ids yet
-            await self._catch_up(execution_id)
+            await self._catch_up(execution_id, version)
             return await self._current(execution_id)
 
-    async def _catch_up(self, execution_id: int) -> None:
+    async def _catch_up(self, execution_id: int, version: int | None = None) -> None:
         """Read what others have written since; nobody is given the execution before it is whole again."""
         known = self._executions.get(execution_id)
-        if known is not None and await self._has_moved(known):
+        if known is None or (version is not None and known.version >= version):
+            return
+        if version is not None or await self._has_moved(known):
             self._executions.pop(execution_id, None)
             await self._loader.advance(known)
             self._keep(execution_id, known)

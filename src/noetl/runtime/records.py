@@ -13,7 +13,7 @@ from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
 from noetl.ports.kv import Kv
-from noetl.ports.leases import Leases
+from noetl.ports.leases import Claims, Leases
 from noetl.ports.ledger import Ledger
 from noetl.ports.outbox import Outbox
 from noetl.ports.projections import ProjectionStore
@@ -39,6 +39,8 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     projections: ProjectionStore
     schedules: Schedules
     archives: ArchiveIndex
+    claims: Claims | None = None
+    """Leases and log in one round trip, where one database has both."""
 
 
 async def open_records(
@@ -120,7 +122,7 @@ async def _open_postgres(
     from noetl.adapters.postgres.credentials import PostgresCredentials
     from noetl.adapters.postgres.database import Database
     from noetl.adapters.postgres.kv import PostgresKv
-    from noetl.adapters.postgres.leases import PostgresLeases
+    from noetl.adapters.postgres.leases import PostgresClaims, PostgresLeases
     from noetl.adapters.postgres.materialized import PostgresMaterialized, check_not_materialized
     from noetl.adapters.postgres.outbox import PostgresOutbox
     from noetl.adapters.postgres.projections import PostgresProjectionStore
@@ -153,6 +155,7 @@ async def _open_postgres(
         outbox=outbox,
         kv=PostgresKv(database, clock),
         leases=PostgresLeases(database),
+        claims=None if is_wal else PostgresClaims(database),
         catalog=PostgresCatalog(database, clock),
         credentials=PostgresCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
         tokens=PostgresTokens(database, clock),

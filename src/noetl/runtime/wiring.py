@@ -20,7 +20,7 @@ from noetl.ports.catalog import Catalog
 from noetl.ports.clock import Clock
 from noetl.ports.credentials import Credentials
 from noetl.ports.kv import Kv
-from noetl.ports.leases import Leases
+from noetl.ports.leases import Claims, Leases
 from noetl.ports.ledger import Ledger
 from noetl.ports.objects import ObjectStore
 from noetl.ports.outbox import Outbox
@@ -67,6 +67,8 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True):
     replayer: Replayer
     verifier: Verifier
     projector: Projector
+    claims: Claims | None = None
+    """Leases and log in one, where one database has both."""
     snapshots: Snapshots | None = None
     """Who takes snapshots; None for an installation that has none."""
 
@@ -124,6 +126,7 @@ async def open_embedded(
             outbox=outbox,
             kv=records.kv,
             leases=records.leases,
+            claims=records.claims,
             catalog=records.catalog,
             credentials=records.credentials,
             tokens=records.tokens,

@@ -73,7 +73,8 @@ class Process:
         self.held = own
         leases = cast(Any, _Named(Gated(own, self.gate, _LEASES), f"{number}.{life}"))
         self.runner = Runner(self.embedded, ORIGIN, tooling, here, here, lambda _: None, leases)
-        self.runner.pool._control._alone = world.schedule.mode == "alone"
+        if world.schedule.mode == "alone":
+            self.runner.pool._control._claims = None
         self.runner._ids = Snowflake(100 * number + life)
         self.runner.pool._control = cast(Any, _Post(self))
         self._serving: list[asyncio.Task[Any]] = []

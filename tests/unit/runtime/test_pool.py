@@ -15,6 +15,7 @@ from noetl.kernel.event import Json
 from noetl.kernel.seal import seal_in
 from noetl.kernel.streams import telemetry_stream
 from noetl.ports.ledger import Stream
+from noetl.runtime.claims import InTurn
 from noetl.runtime.control import LEASE_SECONDS, Claim, ControlPlane
 from noetl.runtime.driver import MOST_ABANDONS, Driver, Issued
 from noetl.runtime.reaper import Reaper
@@ -36,7 +37,7 @@ class Desk:
         self.issued: list[Issued] = []
         self.leases = leases
         self.driver: Driver = shop.driver(self.issued)
-        self.control = ControlPlane(self.driver, leases, ORIGIN)
+        self.control = ControlPlane(self.driver, leases, InTurn(leases, shop.ledger), ORIGIN)
         self.telemetry = Telemetry(shop.ledger, ORIGIN.tenant_id, self.driver)
         self.faults: list[Exception] = []
         self.reaper = Reaper(

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from noetl.adapters.postgres.database import Database, Row
 from noetl.adapters.postgres.times import NOW, end, moment
 from noetl.errors import LeaseLost
+from noetl.kernel.stamp import Stream
 from noetl.ports.clock import Clock
 from noetl.ports.leases import Lease
 
-__all__ = ["PostgresLeases"]
+__all__ = ["PostgresClaims", "PostgresLeases"]
 
 _COLUMNS = "name, owner, token, expires_at"
 
@@ -29,6 +30,8 @@ _TAKE = f"""
     WHERE held.owner = excluded.owner OR held.expires_at <= {NOW}
     RETURNING {_COLUMNS}
 """
+# By primary key.
+_VERSION = "SELECT version FROM stream_head WHERE tenant_id = %s AND stream_id = %s"
 _OWN = f"name = %(name)s AND token = %(token)s AND owner = %(owner)s AND expires_at > {NOW}"
 _EXTEND = f"""
     UPDATE lease
@@ -103,6 +106,22 @@ class PostgresLeases:
         return LeaseLost(
             f"lease '{lease.name}' of '{lease.owner}' {reason}", hint="stop that work; take the lease again"
         )
+
+
+class PostgresClaims:
+    """Leases beside the log of the same database."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
+        """The lease and then the stream's version, in one round trip."""
+        values = {"name": name, "owner": owner, "seconds": end(seconds), **moment(self._clock)}
+        rows, versions = await self._database.change_and_fetch(
+            _TAKE, values, _VERSION, (stream.tenant_id, stream.stream_id)
+        )
+        return (_lease(rows[0]), versions[0][0] if versions else 0) if rows else None
 
 
 def _lease(row: Row) -> Lease:

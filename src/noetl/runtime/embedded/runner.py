@@ -25,6 +25,7 @@ from noetl.observe import metrics
 from noetl.observe.otel import recorded
 from noetl.ports.leases import Leases
 from noetl.runtime.calls import LOOK_SECONDS, Calls, Finished, find_document, finished
+from noetl.runtime.claims import InTurn
 from noetl.runtime.clock import MonotonicClock
 from noetl.runtime.control import COMMANDS, ControlPlane
 from noetl.runtime.driver import Driver, Issued, Origin, Request, pending_of, suspended_of
@@ -87,7 +88,7 @@ class Runner:
         """What has not been heard yet, perhaps because nobody waited."""
         self._on_events = on_events
         self.tooling = tooling
-        alone = leases is None
+        claims = None if leases is None else embedded.claims or InTurn(leases, embedded.ledger)
         leases = leases or MemoryLeases(MonotonicClock())
         self.routes = None if afar is None else _routes(embedded)
         """Where commands go that workers elsewhere run; None where they are run here."""
@@ -117,9 +118,9 @@ class Runner:
             on_notice, _effects_of(embedded), self._calls.run,
         )  # fmt: skip
         self.control = ControlPlane(
-            self.driver, leases, origin, alone=alone, prefix=terms.prefix, seconds=terms.lease_seconds
+            self.driver, leases, claims, origin, prefix=terms.prefix, seconds=terms.lease_seconds
         )
-        kept = ControlPlane(self.driver, leases, origin, alone=alone, prefix=terms.prefix, seconds=terms.own_seconds)
+        kept = ControlPlane(self.driver, leases, claims, origin, prefix=terms.prefix, seconds=terms.own_seconds)
         self.pool = Pool(
             kept, self._worker, self.telemetry, embedded.clock, terms.owner,
             on_done=self.done, on_fault=self._fail, stages=lambda: self.stages,

@@ -202,11 +202,11 @@ def _check_loops(member: Member, events: list[Envelope]) -> None:
 
 def _check_cascades(world: World) -> None:
     """Who was cancelled with all below has nobody below who went on."""
-    for execution_id, cascade, length, moment in world.cancelled:
-        slow = moment + sum(getattr(fault, "seconds", 0.0) for fault in world.schedule.faults) + _MOMENT
+    for execution_id, cascade, length, (asked, done) in world.cancelled:
+        slow = done + sum(getattr(fault, "seconds", 0.0) for fault in world.schedule.faults) + _MOMENT
         below = [member for member in world.members.values() if cascade and _is_below(world, member, execution_id)]
         for member in below:
-            if moment < world.begun.get(member.execution_id, slow) < slow:
+            if asked < world.begun.get(member.execution_id, slow) < slow:
                 continue  # it was on its way to being begun, and may have ended before it could be cancelled
             late = any(
                 item.event.execution_id == member.execution_id and item.event.event_type in TERMINAL_TYPES

@@ -221,14 +221,15 @@ class Operator:
     async def _cancel(self, process: Process, fault: Cancel) -> None:
         members = list(self._world.members)
         chosen = members[fault.member % len(members)]
+        asked = asyncio.get_running_loop().time()
         with contextlib.suppress(NoetlError):
             ended = await shipped.cancel_tree(
                 process.embedded, process.runner.driver, chosen, "somebody said so", cascade=fault.cascade
             )
             await self._world.observe()
             if chosen in ended:
-                now = asyncio.get_running_loop().time()
-                self._world.cancelled.append((chosen, fault.cascade, len(self._world.log), now))
+                moments = (asked, asyncio.get_running_loop().time())
+                self._world.cancelled.append((chosen, fault.cascade, len(self._world.log), moments))
 
     async def _start_again(self, process: Process) -> None:
         with contextlib.suppress(NoetlError):

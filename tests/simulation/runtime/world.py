@@ -101,7 +101,7 @@ class World:
         self.strikes: list[float] = []
         self.begun: dict[int, float] = {}
         """When executions were begun, those whose beginning was acknowledged."""
-        self.cancelled: list[tuple[int, bool, int, float]] = []
+        self.cancelled: list[tuple[int, bool, int, tuple[float, float]]] = []
         """Whom a cancellation has ended, whether with all below, how long the log was when it was done, and when."""
         self.todo: list[Cancel | Redeliver | Start] = []
         self.repeats: list[float] = []

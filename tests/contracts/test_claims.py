@@ -13,6 +13,7 @@ from noetl.adapters.memory.ledger import MemoryLedger
 from noetl.adapters.postgres.database import Database as Postgres
 from noetl.adapters.postgres.leases import PostgresClaims, PostgresLeases
 from noetl.adapters.postgres.ledger import PostgresLedger
+from noetl.ports.leases import Lease
 from noetl.runtime.claims import InTurn
 from tests.contracts.claims import ClaimsContract
 from tests.unit.kernel.drafts import STREAM, batch, draft
@@ -35,6 +36,20 @@ class TestInTurn(ClaimsContract):
     @pytest.fixture
     def claims(self, leases: MemoryLeases, ledger: MemoryLedger) -> InTurn:
         return InTurn(leases, ledger)
+
+    async def test_the_log_is_read_when_nobody_else_can_have_the_lease(
+        self, leases: MemoryLeases, ledger: MemoryLedger
+    ) -> None:
+        class Late(MemoryLeases):
+            """Somebody writes while the lease is being taken."""
+
+            async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
+                await ledger.append([batch(draft())])
+                return await leases.take(name, owner, seconds=seconds)
+
+        found = await InTurn(Late(VirtualClock(0)), ledger).take("x", "a", seconds=10, stream=STREAM)
+        assert found is not None
+        assert found[1] == 1
 
 
 class TestPostgresClaims(ClaimsContract):

@@ -133,12 +133,20 @@ class ControlPlane:
 
     async def report(self, claim: Held, report: Report) -> bool:
         """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
-        await self.check(claim)
-        report = msgspec.structs.replace(report, stage=claim.stage)
-        taken = await self._driver.report(claim.issued.execution_id, report)
+        taken = await self._told(claim, msgspec.structs.replace(report, stage=claim.stage))
         await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
         await self._let_go(claim)
         return taken
+
+    async def _told(self, claim: Held, report: Report) -> bool:
+        if self._claims is None:
+            await self.check(claim)
+            return await self._driver.report(claim.issued.execution_id, report)
+        held = asyncio.ensure_future(self.check(claim))  # others are asked, and the report is decided meanwhile
+        try:
+            return await self._driver.report(claim.issued.execution_id, report, held)
+        finally:
+            held.cancel()
 
     async def suspend(self, claim: Held, wait: Suspension) -> int | None:
         """The command waits for the execution whose id is returned; None if it is not awaited any more."""

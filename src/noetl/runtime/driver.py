@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from noetl.engine.control import Control
 from noetl.engine.decide import Report, Suspension, awaited, lost_report
@@ -28,7 +29,7 @@ from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.contested import Contested
 from noetl.runtime.execution import Execution, pending_of, suspended_of
 from noetl.runtime.keeping import Keeper, ReportBatch
-from noetl.runtime.lines import Line, Lines
+from noetl.runtime.lines import Arrived, Line, Lines, NotHeld, check_held
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.opening import opening_of
 from noetl.runtime.requests import Issued, Origin, Request
@@ -43,6 +44,10 @@ MOST_ABANDONS = 20
 _GATHER_SECONDS = 0.002
 _DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 """Events after which a worker is wanted for their command."""
+
+
+async def _confirmed() -> None:
+    """What nobody forbids."""
 
 
 class Driver:
@@ -132,15 +137,15 @@ class Driver:
         found = await self._ledger.by_key(self._origin.tenant_id, request.key)
         return None if found is None else found.event.execution_id
 
-    async def report(self, execution_id: int, report: Report) -> bool:
-        """A worker has finished a command; False if it was not in flight any more.
+    async def report(self, execution_id: int, report: Report, held: asyncio.Future[None] | None = None) -> bool:
+        """A worker has finished a command; False if it was not in flight any more. What `held` raises, it raises.
 
         Reports that arrive while a commit is under way are decided together and committed as one: many
         iterations of a loop then share the cost of one write to disk.
         """
         line = self._line(execution_id)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        line.inbox.append((report, answer))
+        line.inbox.append(Arrived(report, answer, held))
         if len(line.inbox) >= line.wanted:
             line.enough.set()
         try:
@@ -150,7 +155,7 @@ class Driver:
                     await self._drain(execution_id, line)
             return await answer
         except asyncio.CancelledError:
-            line.inbox = [one for one in line.inbox if one[1] is not answer]  # its worker has lost the command
+            line.inbox = [one for one in line.inbox if one.answer is not answer]  # its worker has lost the command
             raise
 
     async def _gather(self, execution_id: int, line: Line) -> None:
@@ -168,22 +173,30 @@ class Driver:
     async def _drain(self, execution_id: int, line: Line) -> None:
         """Decide everything that waits, and tell each who waits what came of it."""
         waiting, line.inbox = line.inbox, []
-        try:
-            taken = await self._decide(execution_id, [report for report, _ in waiting])
-        except asyncio.CancelledError:
-            line.inbox = [(report, answer) for report, answer in waiting if not answer.done()] + line.inbox
-            raise
-        except Exception as error:  # nobody may be left waiting, whatever it was
-            for _, answer in waiting:
-                answer.set_exception(error)
-            return
-        for (_, answer), was_taken in zip(waiting, taken, strict=True):
-            answer.set_result(was_taken)
-
-    async def _decide(self, execution_id: int, reports: Sequence[Report]) -> list[bool]:
-        """Decide reports together and commit them as one; says of each whether it was still wanted."""
         taken: list[bool] = []
-        batch = ReportBatch(reports, self.keeper, self._check_current)
+        while waiting:
+            try:
+                taken = await self._decide(execution_id, waiting)
+                break
+            except NotHeld as lost:
+                lost.arrived.answer.set_exception(lost.error)
+                waiting.remove(lost.arrived)
+            except asyncio.CancelledError:
+                line.inbox = [one for one in waiting if not one.answer.done()] + line.inbox
+                raise
+            except Exception as error:  # nobody may be left waiting, whatever it was
+                for one in waiting:
+                    one.answer.set_exception(error)
+                return
+        for one, was_taken in zip(waiting, taken, strict=True):
+            one.answer.set_result(was_taken)
+
+    async def _decide(self, execution_id: int, waiting: Sequence[Arrived]) -> list[bool]:
+        """Decide reports together and commit them as one; says of each whether it was still wanted. Raises NotHeld."""
+        taken: list[bool] = []
+        reports = [one.report for one in waiting]
+        held = partial(check_held, waiting)
+        batch = ReportBatch(reports, self.keeper, self._check_current, held)
 
         def decide(execution: Execution) -> list[Fact]:
             facts: list[Fact] = []
@@ -200,7 +213,7 @@ class Driver:
                     facts += execution.engine.report(execution.control, said, known, offset=len(facts))
             return facts
 
-        await self._change(execution_id, decide, prepare=batch.prepare)
+        await self._change(execution_id, decide, prepare=batch.prepare, confirm=held)
         return taken
 
     async def _check_current(self, execution: Execution) -> None:
@@ -293,11 +306,13 @@ class Driver:
         decide: Callable[[Execution], list[Fact]],
         principal: str | None = None,
         prepare: Callable[[Execution], Awaitable[None]] | None = None,
+        confirm: Callable[[], Awaitable[None]] = _confirmed,
     ) -> bool:
         """Commit what is decided; False if it is nothing. To be called by whoever holds the execution's line.
 
         Deciding changes the state in memory. Unless the decision is committed, that state is of no use any
-        more: a conflict means that somebody else has moved the stream, and then the log is read again.
+        more: a conflict means that somebody else has moved the stream, and then the log is read again. `confirm`
+        may forbid the commit at the last moment.
         """
         for _ in range(_TRIES):
             if execution_id in self._contested:  # to look costs less than to decide in vain
@@ -309,6 +324,7 @@ class Driver:
                     await prepare(execution)
                 with within(place_of(execution.trace), "noetl.decide"):
                     facts = await self._route(execution, decide(execution))
+                await confirm()
                 if facts:
                     events = await self._append(execution, facts, expected=execution.version, principal=principal)
                     self._settle(execution, facts, events)
@@ -319,8 +335,9 @@ class Driver:
             except VersionConflict:
                 self._contested.note(execution_id)
                 continue
-            except BaseException:
-                self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told
+            except BaseException as error:
+                if not isinstance(error, NotHeld):
+                    self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told
                 raise
             finally:
                 if not committed:

@@ -236,9 +236,13 @@ class ReportBatch:
     """Reports that are decided together. Large results of theirs are stored before, and once, however often that is."""
 
     def __init__(
-        self, reports: Sequence[Report], keeper: Keeper, check_current: Callable[[Execution], Awaitable[None]]
+        self,
+        reports: Sequence[Report],
+        keeper: Keeper,
+        check_current: Callable[[Execution], Awaitable[None]],
+        check_held: Callable[[], Awaitable[None]],
     ) -> None:
-        """`check_current` raises if the log has gone on without what is in memory."""
+        """`check_current` raises if the log has gone on without what is in memory, `check_held` if a report is void."""
         self.said = list(reports)
         """The reports as they are to be decided, by their place."""
         self.large: dict[int, Large] = {}
@@ -246,6 +250,7 @@ class ReportBatch:
         self._reports = reports
         self._keeper = keeper
         self._check_current = check_current
+        self._check_held = check_held
 
     async def prepare(self, execution: Execution) -> None:
         """Store what has to be stored of reports whose commands are in flight; several at once, as they came."""
@@ -257,6 +262,7 @@ class ReportBatch:
                     waiting[place] = large
         if not waiting:
             return
+        await self._check_held()
         replacing = partial(self._check_current, execution)
         stored = await asyncio.gather(
             *(self._keeper.keep(execution, self._reports[place], large, replacing) for place, large in waiting.items()),

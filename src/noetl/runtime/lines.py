@@ -5,12 +5,42 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from noetl.engine.decide import Report
 
-__all__ = ["Line", "Lines"]
+__all__ = ["Arrived", "Line", "Lines", "NotHeld", "check_held"]
 
 _RECENT = 64
+
+
+class Arrived(NamedTuple):
+    """A report, who waits for what comes of it, and what tells whether its worker may make it."""
+
+    report: Report
+    answer: asyncio.Future[bool]
+    held: asyncio.Future[None] | None = None
+    """Asked for already; it raises if the command is in other hands. Nothing is written before it has answered."""
+
+
+class NotHeld(Exception):
+    """One of the reports is not to be heard; the others are to be decided without it."""
+
+    def __init__(self, arrived: Arrived, error: Exception) -> None:
+        super().__init__(str(error))
+        self.arrived = arrived
+        self.error = error
+
+
+async def check_held(waiting: Iterable[Arrived]) -> None:
+    """Raise NotHeld for the first whose worker may not make its report."""
+    for one in waiting:
+        if one.held is not None:
+            try:
+                await asyncio.shield(one.held)
+            except Exception as error:
+                raise NotHeld(one, error) from error
 
 
 class Line:
@@ -18,7 +48,7 @@ class Line:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.inbox: list[tuple[Report, asyncio.Future[bool]]] = []
+        self.inbox: list[Arrived] = []
         self.wanted = 0
         self.enough = asyncio.Event()
 

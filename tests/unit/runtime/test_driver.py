@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noetl.engine.decide import Report
-from noetl.errors import InvalidDocument, InvalidInput, NotFound, Unavailable
+from noetl.errors import InvalidDocument, InvalidInput, LeaseLost, NotFound, Unavailable
 from noetl.observe import metrics
 from noetl.observe.prometheus import PrometheusRecorder
 from noetl.playbook.kinds import KINDS
@@ -73,6 +73,52 @@ async def test_reports_that_come_together_share_an_append(either: Workshop) -> N
     assert execution.control.steps["each"].result["context"]["results"] == list(range(40))
     await reloaded(either, driver, execution_id)
     await either.prove()
+
+
+async def test_of_reports_that_come_together_one_may_be_void(either: Workshop) -> None:
+    """Whether its worker may still make it is only known when all of them are decided."""
+    loop = step("each", loop={"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 3}})
+    driver = either.driver()
+    execution_id = await driver.start(asking(book(loop)))
+    commands = [issued.command_id for issued in await driver.pending(execution_id)]
+
+    async def told(command_id: int) -> None:
+        await asyncio.sleep(0.01)
+        if command_id == commands[1]:
+            raise LeaseLost("given to somebody else")
+
+    answers = await asyncio.gather(
+        *(
+            driver.report(execution_id, Report(command_id=one, result=n), asyncio.ensure_future(told(one)))
+            for n, one in enumerate(commands)
+        ),
+        return_exceptions=True,
+    )
+    assert (answers[0], answers[2]) == (True, True)
+    assert isinstance(answers[1], LeaseLost)
+    assert [issued.command_id for issued in await driver.pending(execution_id)] == [commands[1]]
+    await reloaded(either, driver, execution_id)
+    assert await driver.report(execution_id, Report(command_id=commands[1], result="mine"))
+    final = (await driver.execution(execution_id)).control.steps["each"].result["context"]
+    assert final["results"] == [0, "mine", 2]
+    await either.prove()
+
+
+async def test_nothing_is_stored_for_a_void_report(shop: Workshop) -> None:
+    driver = shop.driver()
+    execution_id = await driver.start(asking(book(step("a"))))
+    (command_id,) = [issued.command_id for issued in await driver.pending(execution_id)]
+    kept = [found.key async for found in shop.embedded.objects.list("")]
+
+    async def told() -> None:
+        raise LeaseLost("given to somebody else")
+
+    void = Report(command_id=command_id, result={"text": "x" * 200_000})
+    with pytest.raises(LeaseLost, match="given to somebody else"):
+        await driver.report(execution_id, void, asyncio.ensure_future(told()))
+    assert [found.key async for found in shop.embedded.objects.list("")] == kept
+    assert len(shop.ledger.appends) == 1
+    assert await driver.report(execution_id, void)
 
 
 async def test_a_report_counts_once(either: Workshop) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from noetl.adapters.postgres.database import Connection
+from noetl.adapters.postgres.plans import Plan, Remembered
 from noetl.adapters.postgres.rows import insert_row
-from noetl.adapters.postgres.writer import LedgerWriter, Plan, check_kept, copy_events, fetch_heads, fetch_keys, lock
+from noetl.adapters.postgres.writer import LedgerWriter, check_kept, copy_events, fetch_heads, fetch_keys, lock
 from noetl.errors import IdempotencyMismatch
 from noetl.kernel.chain import StreamHead
 from noetl.kernel.event import Envelope, content_digest
@@ -49,7 +50,7 @@ class Adoption:
         await self._connection.execute("BEGIN")
         ledger, key_id, last_event_id = await lock(self._connection)
         self._writer.check_ledger(ledger, key_id)
-        plan = Plan(first=ledger.position + 1, ledger=ledger, last_event_id=last_event_id)
+        plan = Plan(before=ledger, ledger=ledger, last_event_id=last_event_id)
         rest = iter(envelopes)
         while chunk := await asyncio.to_thread(_next, rest):
             await self._adopt(chunk, plan)
@@ -60,8 +61,7 @@ class Adoption:
                 plan.heads[stream] = now
         written = plan.ledger.position - ledger.position
         if written:
-            async with self._connection.pipeline():
-                await self._writer.write_ends(self._connection, plan)
+            await self._writer.write(self._connection, plan)
         if before_commit is not None:
             await before_commit(self._connection, plan.ledger.position)
         await self._connection.execute("COMMIT")
@@ -105,7 +105,7 @@ class Adoption:
             return False
         return is_the_same(event, present.get(_place(event)))
 
-    async def _remembered(self, new: Sequence[Stamped], after: int) -> list[tuple[str, str, int, int, str]]:
+    async def _remembered(self, new: Sequence[Stamped], after: int) -> list[Remembered]:
         """The keys of new events. Raises IdempotencyMismatch for one that stands for another event."""
         keyed = [(index, item) for index, item in enumerate(new) if item.event.idempotency_key is not None]
         taken = await fetch_keys(
@@ -117,7 +117,7 @@ class Adoption:
             if (event.tenant_id, key) in taken:
                 raise IdempotencyMismatch(key, taken[event.tenant_id, key].event_id)
             content = content_digest(event.stream_id, event, bytes(item.record.payload))
-            rows.append((event.tenant_id, key, event.event_id, after + 1 + index, content))
+            rows.append(Remembered(event.tenant_id, key, event.event_id, after + 1 + index, content))
         return rows
 
 

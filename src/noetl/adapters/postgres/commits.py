@@ -4,7 +4,8 @@ Whoever appends holds the ledger's head until its commit is on the server's disk
 for it, and all that is asked for while a commit is under way becomes the next one.
 
 A connection that is lost during a commit leaves open whether that was done. Nobody is told before it is known: the
-next attempt takes the lock, which waits for whatever is left of the first, and looks.
+next attempt takes the lock, which waits for whatever is left of the first, and looks. It keeps the lock until it has
+committed itself: then a statement that the server has not even begun with, because it was sent at once, comes too late.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import psycopg
 
 from noetl.adapters.postgres.database import ANSWER_SECONDS, Connection, Database
 from noetl.adapters.postgres.failures import collided, explain, lost
-from noetl.adapters.postgres.writer import Append, LedgerWriter, Plan, lock
+from noetl.adapters.postgres.plans import Append, Plan
+from noetl.adapters.postgres.writer import LedgerWriter, lock
 from noetl.errors import NoetlError, Unavailable
 from noetl.kernel.event import Envelope
 
@@ -104,7 +106,12 @@ class Commits:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     connection = await self._connected()
                     if doubtful is not None and await _landed(connection, doubtful):
+                        self._writer.committed(doubtful)
                         return doubtful.answers
+                    if doubtful is None:
+                        doubtful = self._writer.foresee(appends)
+                        if doubtful is not None and await self._writer.commit_foreseen(connection, doubtful):
+                            return doubtful.answers
                     doubtful = None
                     plan = await self._writer.plan(connection, appends)
                     if not plan.checksum:
@@ -136,9 +143,10 @@ class Commits:
 
 
 async def _landed(connection: Connection, plan: Plan) -> bool:
-    """Whether a commit whose answer was lost has been done; it is over, one way or the other, once we have the lock."""
+    """Whether a commit whose answer was lost has been done. If not, the lock is kept, so that it cannot be any more."""
     await connection.execute("BEGIN")
     await lock(connection)
     found = await (await connection.execute(_LANDED, (plan.first, plan.checksum))).fetchone()
-    await connection.execute("ROLLBACK")
+    if found is not None:
+        await connection.execute("ROLLBACK")
     return found is not None

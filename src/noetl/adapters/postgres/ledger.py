@@ -22,9 +22,10 @@ from noetl.adapters.postgres.forgetting import (
     read_run,
     runs_query,
 )
+from noetl.adapters.postgres.plans import Append
 from noetl.adapters.postgres.rows import COLUMNS, HEAD_COLUMNS, audited, head, ledger_head, recorded
 from noetl.adapters.postgres.wakeups import Wakeups
-from noetl.adapters.postgres.writer import Append, LedgerWriter
+from noetl.adapters.postgres.writer import LedgerWriter
 from noetl.errors import Archived, Corruption, IntegrityMismatch, Unavailable
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.event import Envelope, Recorded, checksum_of

@@ -14,13 +14,13 @@ from noetl.kernel.event import Envelope, Facts, PayloadRef, Record, Recorded
 from noetl.kernel.stamp import Stamped
 from noetl.ports.ledger import Audited
 
-__all__ = ["COLUMNS", "EVENT_COPY", "HEAD_COLUMNS", "audited", "head", "insert_row", "ledger_head",
+__all__ = ["COLUMNS", "EVENT_COPY", "HEAD_COLUMNS", "STORED", "audited", "head", "insert_row", "ledger_head",
            "recorded"]  # fmt: skip
 
 # Facts first, then the free-form parts, as Record declares them; then what makes it an Envelope.
 _FACTS = Facts.__struct_fields__
-_STORED = ("position", *_FACTS, "payload", "payload_ref", "meta", "envelope_checksum", "chain_hash")
-COLUMNS = ", ".join(_STORED)
+STORED = ("position", *_FACTS, "payload", "payload_ref", "meta", "envelope_checksum", "chain_hash")
+COLUMNS = ", ".join(STORED)
 EVENT_COPY = f"COPY event_log ({COLUMNS}) FROM STDIN"
 HEAD_COLUMNS = ", ".join(StreamHead.__struct_fields__)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import psycopg
 
 from noetl.adapters.postgres.database import Database
-from noetl.adapters.postgres.writer import CHANNEL
+from noetl.adapters.postgres.writing import CHANNEL
 from noetl.errors import NoetlError
 
 __all__ = ["Wakeups"]

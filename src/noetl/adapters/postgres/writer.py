@@ -1,6 +1,9 @@
 """The writing half of the ledger: what happens inside one transaction of an append.
 
-First the ledger's head is locked and everything that the appends need to know is read, in one round trip. Then they
+Who has committed last knows where everything ends. A few events more are stamped by that, and sent in one statement
+which writes them only if it is still so (`foresee`, `commit_foreseen`).
+
+Otherwise the ledger's head is locked and everything that the appends need to know is read, in one round trip. Then they
 are stamped. Many events are copied, and the server takes in the first while the next are stamped; a few go along with
 what follows, because a COPY takes two round trips of its own. Then the heads are moved and all is committed, in one
 round trip more.
@@ -8,51 +11,34 @@ round trip more.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from psycopg import AsyncCopy as Copy
-from psycopg import AsyncRawCursor
+from psycopg.pq import TransactionStatus
 
 from noetl.adapters.postgres.database import Connection, Row
-from noetl.adapters.postgres.rows import (
-    COLUMNS,
-    EVENT_COPY,
-    HEAD_COLUMNS,
-    head,
-    insert_row,
-    ledger_head,
-    recorded,
-)
+from noetl.adapters.postgres.foresight import Foresight
+from noetl.adapters.postgres.plans import Append, Known, Plan, Remembered
+from noetl.adapters.postgres.rows import COLUMNS, EVENT_COPY, HEAD_COLUMNS, head, insert_row, ledger_head, recorded
+from noetl.adapters.postgres.times import HeardTime, steady
+from noetl.adapters.postgres.writing import Sealed, write, write_if_unmoved
 from noetl.errors import Archived, Corruption, IntegrityMismatch, InvalidInput, NoetlError
 from noetl.kernel.chain import LedgerHead, StreamHead, mac_of
-from noetl.kernel.event import Envelope
 from noetl.kernel.ids import Snowflake
-from noetl.kernel.retry import Key, Keys, check_retry, keys_of, positions_of_retry
-from noetl.kernel.stamp import Batch, Prepared, Stamped, Stamping, Stream, streams_of
+from noetl.kernel.retry import Key, check_retry, positions_of_retry
+from noetl.kernel.stamp import Stamped, Stamping, Stream
 from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
 
-__all__ = [
-    "CHANNEL",
-    "Append",
-    "LedgerWriter",
-    "Plan",
-    "check_kept",
-    "copy_events",
-    "fetch_heads",
-    "fetch_keys",
-    "lock",
-]
+__all__ = ["LedgerWriter", "check_kept", "copy_events", "fetch_heads", "fetch_keys", "lock"]
 
-CHANNEL = "noetl_ledger"
-"""Where listeners hear that the log has grown."""
-
-_FEW = 16
-"""Up to so many events are inserted. Their statement is prepared once for each number of them."""
+_FEW = 64
+"""Up to so many events go along with the rest."""
+_SMALL = 128 * 1024
+"""As long as what they say has no more bytes than this."""
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 _LOCK = "SELECT position, streams, total, chain_hash, mac, key_id, last_event_id FROM ledger_head FOR UPDATE"
@@ -94,83 +80,6 @@ _KNOWN = f"""
         (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT
 """
 _EVENTS = f"SELECT {COLUMNS} FROM event_log WHERE position = ANY(%s)"
-# Everything but the events, in one statement: what is sent one by one costs more to send than to do.
-_ENDS = f"""
-    WITH told AS (
-        INSERT INTO outbox (position) SELECT generate_series(%s::BIGINT, %s::BIGINT)
-    ), remembered AS (
-        INSERT INTO idempotency (tenant_id, key, event_id, position, content)
-        SELECT * FROM unnest(%s::TEXT[], %s::TEXT[], %s::BIGINT[], %s::BIGINT[], %s::TEXT[])
-    ), headed AS (
-        INSERT INTO stream_head ({HEAD_COLUMNS})
-        SELECT * FROM unnest(
-            %s::TEXT[], %s::TEXT[], %s::BIGINT[], %s::BIGINT[], %s::BIGINT[], %s::TEXT[], %s::TEXT[],
-            %s::BOOLEAN[], %s::TEXT[]
-        )
-        ON CONFLICT (tenant_id, stream_id) DO UPDATE
-        SET version = excluded.version, event_id = excluded.event_id, count = excluded.count,
-            chain_hash = excluded.chain_hash, ingest_time = excluded.ingest_time, sealed = excluded.sealed,
-            mac = excluded.mac
-    ), moved AS (
-        UPDATE ledger_head
-        SET position = %s, streams = %s, total = %s, chain_hash = %s, mac = %s, key_id = %s, last_event_id = %s
-    )
-    SELECT pg_notify(%s, %s)
-"""
-
-
-class Append(NamedTuple):
-    """One call of `append`, found valid."""
-
-    batches: Sequence[Batch]
-    prepared: Sequence[Prepared]
-    keys: Keys
-
-    @classmethod
-    def of(cls, batches: Sequence[Batch], prepared: Sequence[Prepared]) -> Append:
-        return cls(batches, prepared, keys_of(prepared))
-
-    @property
-    def tenant_id(self) -> str:
-        return self.batches[0].stream.tenant_id
-
-    @property
-    def root(self) -> Stream:
-        return Stream(self.tenant_id, root_of(self.batches[0].stream.stream_id))
-
-    @property
-    def streams(self) -> set[Stream]:
-        return streams_of(self.prepared) | {batch.stream for batch in self.batches}
-
-
-class Known(msgspec.Struct, kw_only=True):
-    """What the log says while its head is locked, and what is added to it meanwhile."""
-
-    now: int = 0
-    heads: dict[Stream, StreamHead | None] = {}
-    last_ids: dict[Stream, int] = {}
-    keys: dict[tuple[str, str], Key] = {}
-    gone: dict[Stream, str] = {}
-    """Roots whose events are archived, and where."""
-    events: dict[int, Envelope] = {}
-    """Those that a retry is to be answered with."""
-
-
-class Plan(msgspec.Struct, kw_only=True):
-    """What one transaction writes."""
-
-    first: int
-    """The position of its first event."""
-    ledger: LedgerHead
-    last_event_id: int
-    known: Known = msgspec.field(default_factory=Known)
-    rows: list[Row] = []
-    """The events that are not sent yet."""
-    checksum: str = ""
-    """That of its first event, which tells it from any other that may stand there; empty if there are none."""
-    remembered: list[Row] = []
-    heads: dict[Stream, StreamHead] = {}
-    answers: list[Sequence[Envelope] | NoetlError] = []
 
 
 class _Spoilt(Exception):
@@ -215,19 +124,6 @@ async def copy_events(connection: Connection, rows: Sequence[Row]) -> None:
         await copy.write(b"".join([copy.formatter.write_row(row) for row in rows]))
 
 
-async def _insert_events(connection: Connection, rows: Sequence[Row]) -> None:
-    """Write a few events. The client would look through a text of this length each time, but for a raw one."""
-    async with AsyncRawCursor(connection) as cursor:
-        await cursor.execute(_inserting(len(rows)), [value for row in rows for value in row])
-
-
-@functools.cache
-def _inserting(rows: int) -> bytes:
-    width = COLUMNS.count(",") + 1
-    places = (", ".join(f"${row * width + column}" for column in range(1, width + 1)) for row in range(rows))
-    return f"INSERT INTO event_log ({COLUMNS}) VALUES {', '.join(f'({one})' for one in places)}".encode()
-
-
 class LedgerWriter:
     """Writes events, keys, outbox rows and heads. The caller owns the connection and tries again if it is lost."""
 
@@ -236,12 +132,39 @@ class LedgerWriter:
         self._key = key
         self._ids = Snowflake(0)
         self._reached = 0
+        self._foresight = Foresight()
+        self._time = HeardTime()
         self.key_id = None if key is None else hashlib.sha256(b"key-id\0" + key).hexdigest()[:16]
+
+    def foresee(self, appends: Sequence[Append]) -> Plan | None:
+        """Stamp a few events by what the last commit has left; None if that does not do.
+
+        Nobody is refused by what may be out of date.
+        """
+        now = self._time.now() if self._clock is None else self._clock.now()
+        if now is None or not _is_few(appends):
+            return None
+        plan = self._foresight.plan(appends, now)
+        if plan is None:
+            return None
+        for one in appends:
+            self._stamp(one, plan)
+        return None if any(isinstance(answer, NoetlError) for answer in plan.answers) else plan
+
+    async def commit_foreseen(self, connection: Connection, plan: Plan) -> bool:
+        """Write and commit what was foreseen, in one round trip; False if it was not so, and nothing was written."""
+        asked = steady()
+        told = await write_if_unmoved(connection, plan, self._sealed(plan))
+        if told is None:
+            return False
+        self._time.hear(told, asked)
+        self.committed(plan)
+        return True
 
     async def plan(self, connection: Connection, appends: Sequence[Append]) -> Plan:
         """Begin a transaction, and stamp what is to be written in it; of many, the first are sent meanwhile."""
         plan = await self._begin(connection, appends)
-        if sum(len(one.prepared) for one in appends) <= _FEW:
+        if _is_few(appends):
             for one in appends:
                 self._stamp(one, plan)
             return plan
@@ -261,26 +184,24 @@ class LedgerWriter:
         """Write what was planned and not sent yet, and end the transaction."""
         if len(plan.rows) > _FEW:
             await copy_events(connection, plan.rows)
+            plan.rows = []
         async with connection.pipeline():
-            if 0 < len(plan.rows) <= _FEW:
-                await _insert_events(connection, plan.rows)
-            await self.write_ends(connection, plan)
+            await self.write(connection, plan)
             await connection.execute("COMMIT")
-        self._reached = max(self._reached, plan.ledger.position)
+        self.committed(plan)
 
-    async def write_ends(self, connection: Connection, plan: Plan) -> None:
-        """Everything but the events: outbox, keys, the heads of the streams and of the ledger."""
-        ledger = plan.ledger
-        sealed = [msgspec.structs.replace(one, mac=self.mac(one.digest())) for one in plan.heads.values()]
-        values = (
-            plan.first, ledger.position,
-            *_columns(plan.remembered, 5),
-            *_columns(map(msgspec.structs.astuple, sealed), len(StreamHead.__struct_fields__)),
-            ledger.position, ledger.streams, ledger.total, ledger.chain_hash, self.mac(ledger.digest()),
-            self.key_id, plan.last_event_id,
-            CHANNEL, str(ledger.position),
-        )  # fmt: skip
-        await connection.execute(_ENDS.encode(), values)
+    def committed(self, plan: Plan) -> None:
+        """Remember what a plan has left, now that it is known to be in the log."""
+        self._reached = max(self._reached, plan.ledger.position)
+        self._foresight.learn(plan)
+
+    async def write(self, connection: Connection, plan: Plan) -> None:
+        """Write the rest of a plan: outbox, keys, the heads of the streams and of the ledger."""
+        await write(connection, plan, self._sealed(plan))
+
+    def _sealed(self, plan: Plan) -> Sealed:
+        heads = [msgspec.structs.replace(one, mac=self.mac(one.digest())) for one in plan.heads.values()]
+        return Sealed(heads=heads, mac=self.mac(plan.ledger.digest()), key_id=self.key_id)
 
     def check_ledger(self, ledger: LedgerHead, key_id: str | None) -> None:
         """Refuse to go on where the ledger is sealed with a key that is not here, or has lost its end."""
@@ -305,12 +226,14 @@ class LedgerWriter:
         return server if self._clock is None else self._clock.now()
 
     async def _begin(self, connection: Connection, appends: Sequence[Append]) -> Plan:
-        """Lock the ledger and read all that the appends need to know, in one round trip."""
+        """Lock the ledger and read all that the appends need to know, in one round trip; the lock may be held."""
         streams = {stream for one in appends for stream in one.streams}
         roots = {one.root for one in appends}
         wanted = [(one.tenant_id, key) for one in appends for key in one.keys]
+        asked = steady()
         async with connection.pipeline():
-            await connection.execute("BEGIN")
+            if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                await connection.execute("BEGIN")
             locked = await connection.execute(_LOCK)
             read = await connection.execute(
                 _KNOWN.encode(),
@@ -324,17 +247,20 @@ class LedgerWriter:
             )
         ledger, key_id, last_event_id = _locked(await locked.fetchone())
         self.check_ledger(ledger, key_id)
+        self._foresight.meet(ledger)
         ((*found, now),) = await read.fetchall()
+        self._time.hear(now, asked)
         heads, lasts, keys, gone = ([] if text is None else _decode(text) for text in found)
         known = Known(
             now=self.now(now),
             heads=dict.fromkeys(streams) | {Stream(row[0], row[1]): head(row) for row in heads},
             last_ids={Stream(tenant, root): last for tenant, root, last in lasts},
+            new={Stream(tenant, root) for tenant, root, last in lasts if not last},
             keys=_keys(keys),
             gone={Stream(tenant, root): uri for tenant, root, uri in gone},
         )
         await _fetch_retried(connection, appends, known)
-        return Plan(first=ledger.position + 1, ledger=ledger, last_event_id=last_event_id, known=known)
+        return Plan(before=ledger, ledger=ledger, last_event_id=last_event_id, known=known)
 
     async def _stamp_and_send(self, one: Append, plan: Plan, copy: Copy) -> None:
         """Stamp one append and send its rows on the way. Raises _Spoilt if it is refused when some are sent."""
@@ -391,12 +317,16 @@ class LedgerWriter:
         return None if self._key is None else mac_of(self._key, digest)
 
 
+def _is_few(appends: Sequence[Append]) -> bool:
+    return sum(len(one.prepared) for one in appends) <= _FEW and sum(one.size for one in appends) <= _SMALL
+
+
 def _add(one: Append, events: Sequence[Stamped], moved: Mapping[Stream, StreamHead], plan: Plan) -> None:
     """Put what was stamped into the plan, for the appends behind it to see."""
     after, known = plan.ledger.position, plan.known
     for key, (index, content) in one.keys.items():
         event_id, position = events[index].event.event_id, after + 1 + index
-        plan.remembered.append((one.tenant_id, key, event_id, position, content))
+        plan.remembered.append(Remembered(one.tenant_id, key, event_id, position, content))
         known.keys[one.tenant_id, key] = Key(position, event_id, content)
     if one.keys:
         known.events |= {after + 1 + index: item.event for index, item in enumerate(events)}
@@ -435,11 +365,6 @@ def _locked(row: Row | None) -> tuple[LedgerHead, str | None, int]:
 
 def _keys(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str], Key]:
     return {(tenant, key): Key(position, event_id, content) for tenant, key, position, event_id, content in rows}
-
-
-def _columns(rows: Iterable[Row], count: int) -> list[list[Any]]:
-    """The rows as so many columns, which are empty if there are none."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]
 
 
 def _pairs(streams: Iterable[Stream]) -> tuple[list[str], list[str]]:

@@ -5,40 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
 
 import psycopg
 import pytest
 
 from noetl.adapters.postgres.database import Connection, Database
 from noetl.adapters.postgres.ledger import PostgresLedger
-from noetl.adapters.postgres.writer import Append, LedgerWriter, Plan
+from noetl.adapters.postgres.plans import Plan
+from noetl.adapters.postgres.writer import LedgerWriter
 from noetl.errors import Corruption, IntegrityMismatch, InvalidInput, StreamSealed, Unavailable, VersionConflict
-from noetl.kernel.stamp import prepare
 from noetl.ports.ledger import Stream
 from tests.contracts.ledger import KEY, close_stage, frame, keyed, positions, write
 from tests.contracts.postgres import OpenDatabase
 from tests.contracts.proof import prove
+from tests.unit.adapters.postgres.writers import appending, until_one_waits_for_a_lock
 from tests.unit.kernel.drafts import STAGE, STREAM, batch, draft
 
 OTHER = Stream("acme", "execution/77")
-_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-
-
-@pytest.fixture
-async def ledgers(open_database: OpenDatabase) -> AsyncIterator[tuple[PostgresLedger, PostgresLedger]]:
-    """Two processes' views of one ledger."""
-    opened = [await PostgresLedger(await open_database("first"), mac_key=KEY).open() for _ in range(2)]
-    yield opened[0], opened[1]
-    for ledger in opened:
-        await ledger.close()
-
-
-@pytest.fixture
-async def beside(postgres_database: Database) -> AsyncIterator[Connection]:
-    """A connection of somebody else's."""
-    async with await postgres_database.connect() as connection:
-        yield connection
 
 
 @contextlib.asynccontextmanager
@@ -49,20 +32,6 @@ async def giving_up(database: Database) -> AsyncIterator[Connection]:
         yield connection
     finally:
         await connection.close()
-
-
-async def until_one_waits_for_a_lock(connection: Connection) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            row = await (await connection.execute(_WAITING)).fetchone()
-            if row == (1,):
-                return
-            await asyncio.sleep(0.01)
-
-
-def appending(*drafts: Any, stream: Stream = STREAM) -> Append:
-    batches = [batch(*drafts, stream=stream)]
-    return Append.of(batches, prepare(batches))
 
 
 class TestReadersNeverSkipASlowTransaction:

@@ -129,6 +129,11 @@ class NatsServer:
             self._process.wait()
             self._process = None
 
+    def pause(self) -> None:
+        """It keeps its connections, and says nothing any more."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def wipe(self) -> None:
         """Take away all that it has stored; it must not run."""
         shutil.rmtree(self._root / "jetstream", ignore_errors=True)

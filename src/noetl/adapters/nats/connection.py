@@ -15,6 +15,7 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from noetl.adapters.nats.inboxes import Inboxes
 from noetl.errors import AccessRefused, InvalidInput, NoetlError, StorageFull, Unavailable
 
 __all__ = ["TIMEOUT", "Connection", "connect"]
@@ -42,7 +43,8 @@ class Connection:
         """Grows with every reconnection: the server may have been another one, or the same after a crash."""
         self.lost = asyncio.Event()
         """Set while there is no connection: what was asked over the one before is not answered any more."""
-        self.on_lost: list[Callable[[], None]] = []
+        self.inboxes = Inboxes(self.client)
+        self.on_lost: list[Callable[[], None]] = [self.inboxes.lose]
         """Called when it is lost."""
         self._flushes: set[asyncio.Task[None]] = set()
 

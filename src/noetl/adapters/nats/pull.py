@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +11,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from noetl.adapters.nats.connection import Connection
+from noetl.adapters.nats.inboxes import NoAnswer
 
 __all__ = ["Place", "Pull", "delay_text", "place_of"]
 
@@ -55,65 +55,62 @@ class Pull:
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._remake = remake
         self._what = f"fetching from {stream} as {consumer}"
+        self._is_dry = False
+        """Whether there was nothing more when it was last asked."""
 
     async def fetch(self, limit: int, wait: float, *, gather: bool = True) -> list[Msg]:
         """Up to `limit` messages; waits for the first one only.
 
-        With `gather` whatever came together with that one is brought along, which takes a question more.
+        With `gather` whatever came together with that one is brought along, which takes a question more. Who may wait
+        does so at once where the last message has said that there is none after it; then one comes before the others.
         """
         with self._connection.explained(self._what):
-            found = await self._ask(_Request(batch=limit, no_wait=True), self._connection.timeout)
-            if found or wait <= 0:
-                return found
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + wait
-            while not found and (left := deadline - loop.time()) > 0:
-                with contextlib.suppress(nats.errors.TimeoutError):
-                    found = await self._ask(_Request(batch=1, expires=max(1, int(left * _NANOS))), left)
+            if wait <= 0 or not self._is_dry:
+                found = await self._ask(_Request(batch=limit, no_wait=True), self._connection.timeout)
+                if found or wait <= 0:
+                    return found
+            found = await self._first(wait)
             if found and gather and limit > 1:
                 found += await self._ask(_Request(batch=limit - 1, no_wait=True), self._connection.timeout)
             return found
 
+    async def _first(self, wait: float) -> list[Msg]:
+        """The next message, as soon as there is one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while (left := deadline - loop.time()) > 0:
+            try:
+                if found := await self._ask(_Request(batch=1, expires=max(1, int(left * _NANOS))), left):
+                    return found
+            except nats.errors.TimeoutError:
+                self._is_dry = False  # whoever says nothing is to be asked what has to be answered
+        return []
+
     async def _ask(self, request: _Request, patience: float) -> list[Msg]:
         for _ in range(2):
             # The server says when a request is over; half a second later it never will.
-            answer = await self._connection.call(lambda _: self._request(request), patience + 0.5)
-            if answer is not None:
-                return answer
+            status, found = await self._answer(request, patience + 0.5)
+            if found or status not in _MISSING:
+                self._is_dry = not found or place_of(found[-1].reply).pending == 0
+                return found
             await self._remake()
         return []
 
-    async def _request(self, request: _Request) -> list[Msg] | None:
-        """One request in an inbox of its own: what comes too late for it is delivered again when its time is up.
+    async def _answer(self, request: _Request, patience: float) -> tuple[str | None, list[Msg]]:
+        """What the server says; asked again if the connection is lost meanwhile, until time is up.
 
-        None when nobody serves that consumer.
+        Raises nats' TimeoutError, and Unavailable if the connection does not come back.
         """
-        client = self._connection.client
-        found: list[Msg] = []
-        over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-
-        async def on_message(message: Msg) -> None:
-            status = message.headers.get("Status") if message.headers and not message.reply else None
-            if status is None:
-                found.append(message)
-            if (status not in (None, "100") or len(found) == request.batch) and not over.done():
-                over.set_result(status)
-
-        inbox = client.new_inbox()
-        subscription = await client.subscribe(inbox, cb=on_message)
-        try:
-            await client.publish(self._subject, msgspec.json.encode(request), reply=inbox)
-            status = await over
-        finally:
-            await _leave(subscription.unsubscribe)
-        return None if status in _MISSING and not found else found
-
-
-async def _leave(unsubscribe: Callable[[], Awaitable[None]]) -> None:
-    try:
-        await unsubscribe()
-    except (nats.errors.Error, OSError):
-        return  # the subscription went with its connection
+        asked, deadline = msgspec.json.encode(request), asyncio.get_running_loop().time() + patience
+        while True:
+            await self._connection.ready()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await self._connection.inboxes.ask(self._subject, asked, request.batch)
+            except NoAnswer:
+                continue
+            except TimeoutError:
+                raise nats.errors.TimeoutError from None
 
 
 def delay_text(delay: float) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -59,6 +60,9 @@ __all__ = ["Service", "Workplace", "open_service"]
 
 _DEEPEST_NAME = 32
 _MINUTE = 60_000_000
+_TURNS_TO_TELL = 2
+"""Turns of the loop in which a queue is told of a new command: one to publish it, one to write. It goes out before the
+answer, whose reader would have the processor first."""
 
 _log = logging.getLogger("noetl.service")
 
@@ -180,11 +184,14 @@ class Service:
         is_new = execution_id in self._holdings or (self._is_shared and request.key is None)
         if execution.control.ended is None and not is_new:
             await self.take_up(execution_id)  # the same key started it before, perhaps in a process that is gone
-        return ExecuteAnswer(
+        answer = ExecuteAnswer(
             execution_id=str(execution_id),
             status=execution.control.ended or "RUNNING",  # type: ignore[arg-type]  # one of them
             commands_generated=len(execution.control.commands),
         )
+        for _ in range(_TURNS_TO_TELL):
+            await asyncio.sleep(0)
+        return answer
 
     async def take_up(self, execution_id: int) -> bool:
         """Go on with an execution that nobody works on; False if another process does, or if it has ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -16,6 +15,7 @@ from fastapi import FastAPI
 
 from noetl.errors import Unavailable
 from noetl.runtime.duties import serve_duties
+from noetl.runtime.process import settle_down
 from noetl.runtime.service import Services
 
 __all__ = ["bind", "serve"]
@@ -74,9 +74,7 @@ async def serve(
     server = _Server(config, on_ready, leaving.set)
     taking_up = asyncio.create_task(_begin(services))
     draining = asyncio.create_task(_drain(app, services, leaving, taking_up, drain))
-    gc.collect()
-    gc.set_threshold(20_000, 20, 20)
-    gc.freeze()  # what is there by now stays: looking through it again and again cost a tenth of every request
+    settle_down()
     try:
         await server.serve(sockets=[listening])
     finally:

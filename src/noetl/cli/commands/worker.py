@@ -78,6 +78,7 @@ async def _serve(home: Home, settings: Settings, post: Post, at: tuple[str, int]
     import signal
 
     from noetl.runtime.probe import probed
+    from noetl.runtime.process import settle_down
     from noetl.runtime.remote.hosting import open_worker
 
     loop = asyncio.get_running_loop()
@@ -104,6 +105,7 @@ async def _serve(home: Home, settings: Settings, post: Post, at: tuple[str, int]
         else:
             servers, pools = " or ".join(post.urls), ", ".join(post.pools)
             note(f"working for {servers}, pools {pools}, {post.concurrency} commands at once")
+        settle_down()
         await worker.run(drain=settings.server.drain)
         if worker.refusal is not None:
             note(f"the server has refused this worker: {worker.refusal}")

@@ -17,6 +17,7 @@ from noetl.ports.clock import Clock
 from noetl.ports.queue import CommandQueue, Depth, LeasedCommand
 from noetl.runtime.pool import outcome_of, said_of
 from noetl.runtime.remote.bench import Bench
+from noetl.runtime.remote.beside import Beside
 from noetl.runtime.remote.client import Hand, NotHere, RemoteControlPlane
 from noetl.runtime.remote.prints import Prints
 from noetl.runtime.remote.secrets import IN_HAND
@@ -180,6 +181,7 @@ class QueueWorker:
             self._tasks.add(task)
             self._holding.add(task)
             task.add_done_callback(self._end)
+        await asyncio.sleep(0)  # they begin before the next one is asked for
         return len(found)
 
     def _end(self, task: asyncio.Task[None]) -> None:
@@ -272,27 +274,17 @@ class QueueWorker:
 
     async def _run(self, leased: LeasedCommand, hand: Hand) -> None:
         """Run a command that is in hand, and report. Raises LeaseLost as soon as it is lost, whatever is being done."""
-        reporting = asyncio.Event()
-        working = asyncio.create_task(self._said(hand, reporting))
-        beating = asyncio.create_task(self._beat(leased, hand))
         try:
-            await asyncio.wait([working, beating], return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and not reporting.is_set():  # a report that was taken ends the lease, too
-                beating.result()
-            await working
+            async with Beside(self._beat(leased, hand)) as keeping:
+                await self._said(hand, keeping)
         except asyncio.CancelledError:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
             with contextlib.suppress(NoetlError):
                 await self._control.release(hand)
             raise
         finally:
-            for task in (working, beating):
-                task.cancel()
-            await asyncio.gather(working, beating, return_exceptions=True)
             self._prints.take(hand.command.command_id)
 
-    async def _said(self, hand: Hand, reporting: asyncio.Event) -> None:
+    async def _said(self, hand: Hand, keeping: Beside) -> None:
         IN_HAND.set(hand)
 
         async def fetch(_: int, step: str, reference: Json) -> object:
@@ -300,7 +292,7 @@ class QueueWorker:
 
         began = time.perf_counter()
         said = await self._bench.carry_out(hand, fetch)
-        reporting.set()
+        keeping.let()  # a report that was taken ends the lease, too
         await self._control.report(hand, said, self._prints.take(hand.command.command_id))
         metrics.observe("noetl_command_run_seconds", time.perf_counter() - began, hand.command.kind)
         metrics.count("noetl_commands_total", hand.command.kind, outcome_of(said))

@@ -142,7 +142,8 @@ class ControlPlane:
         if self._claims is None:
             await self.check(claim)
             return await self._driver.report(claim.issued.execution_id, report)
-        held = asyncio.ensure_future(self.check(claim))  # others are asked, and the report is decided meanwhile
+        held = asyncio.ensure_future(self.check(claim))
+        await asyncio.sleep(0)  # the question is on its way, and the report is decided meanwhile
         try:
             return await self._driver.report(claim.issued.execution_id, report, held)
         finally:

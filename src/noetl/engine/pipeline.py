@@ -15,15 +15,14 @@ import msgspec
 
 from noetl.engine.control import add_assignments, assign
 from noetl.engine.outcome import error_view, failure
-from noetl.engine.scope import IDENTITY
+from noetl.engine.script import Outside, Script
 from noetl.errors import InvalidInput, NoetlError
 from noetl.kernel.event import Json
 from noetl.kernel.lazy import composed, is_lazy
 from noetl.playbook import templates
 from noetl.playbook.bounds import DELAY
-from noetl.playbook.document import Rule, Step, Task
+from noetl.playbook.document import Rule, Task
 from noetl.playbook.templates import Host, ResultView, Views
-from noetl.settings import parse_duration
 
 __all__ = ["Ended", "Outer", "Pipeline", "RunTask", "TaskOutcome", "Wait"]
 
@@ -35,10 +34,9 @@ _STATE = (
     "visits", "jumps", "last", "last_good", "last_output", "warnings",
 )  # fmt: skip
 
-_FROM_OUTSIDE = frozenset({"_outer", "_workload", "_ctx", "_scratch", "_iter", "_foremost"})
+_FROM_OUTSIDE = frozenset({"_outside", "_rearmost", "_ctx", "_scratch", "_iter"})
 
-Outer = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-RenderingOf = Callable[[str], Mapping[str, str]]
+Outer = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | Outside
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,43 +96,28 @@ _Step = RunTask | Wait | Ended | TaskOutcome
 class Pipeline:
     """One run of a step's tasks.
 
-    `outer` are the names from outside: iteration, step results, and `ctx` and `workload` as mappings. Their
-    keys are found as bare names without standing in `outer` themselves; a key that does would hide what
-    the pipeline itself writes to `ctx`. They may be given as a function: many a step has nothing to render, and
-    then nobody asks for them.
+    The names from outside may be given as a function: many a step has nothing to render, and then nobody asks for
+    them.
     """
 
-    _outer: dict[str, Any]
-    _workload: Json
+    _outside: Outside
+    _rearmost: dict[str, Any] | None
     _ctx: Json
     _scratch: Json
     _iter: Json
-    _foremost: dict[str, Any]
 
-    def __init__(
-        self,
-        step: Step,
-        outer: Outer,
-        rendering_of: RenderingOf,
-        host: Host,
-        default_timeout: Any = None,
-        *,
-        is_row: bool = False,
-    ) -> None:
+    def __init__(self, script: Script, outer: Outer, host: Host, *, is_row: bool = False) -> None:
         """What comes of a row is the last result only, so that nothing has to be put together around it."""
-        self._has_whole = step.pipeline and not is_row
-        self._step = step
-        self._tasks = step.tasks
-        self._places = {task.name: place for place, task in enumerate(step.tasks)}
+        self._script = script
         self._given_outer = outer
-        self._rendering_of = rendering_of
         self._host = host
-        self._default_timeout = default_timeout
-        self._rearmost: dict[str, Any] | None = None
+        self._has_whole = script.step.pipeline and not is_row
+        self._ready = script.task(0)
         self._input: Json = {}
         self._own: Json = {}
         self._results: Json = {}
         self._outcomes: dict[str, str] = {}
+        self._views: dict[str, ResultView] = {}
         self._previous: Any = None
         self._assigned: Json = {}
         self._written: Json = {}
@@ -151,14 +134,11 @@ class Pipeline:
         """Read what comes from outside when the first of it is asked for."""
         if name not in _FROM_OUTSIDE:
             raise AttributeError(name)
-        given, loop = self._given_outer, self._step.loop
-        outer = self._outer = dict(given() if callable(given) else given)
-        self._workload = _mapping(outer.get("workload"))
-        self._ctx = _mapping(outer.get("ctx"))
-        self._scratch = _mapping(outer.get("step"))
-        self._iter = _mapping(outer.get("iter"))
-        iteration = (loop.iterator, "loop", "loop_index") if loop is not None else ()
-        self._foremost = {name: outer[name] for name in (*iteration, *IDENTITY) if name in outer}
+        given = self._given_outer
+        if not isinstance(given, Outside):
+            given = self._script.outside(given() if callable(given) else given)
+        self._outside, self._rearmost = given, given.names
+        self._ctx, self._scratch, self._iter = given.ctx, given.scratch, given.iter
         return self.__dict__[name]
 
     def begin(self) -> Next:
@@ -174,12 +154,14 @@ class Pipeline:
 
     def restore(self, state: Json) -> None:
         """Go on from a kept state; what is due next is the outcome of the task that waited."""
-        _ = self._outer  # what is read later would stand in the place of what was kept
+        _ = self._outside  # what is read later would stand in the place of what was kept
         for name in _STATE:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
         self._rearmost = None
+        self._ready = self._script.task(self._place)
+        self._views = {name: self._view(name) for name in self._results}
         self._input = {}
-        self._input = self._given(self._tasks[self._place])
+        self._input = self._given()
 
     def resume(self) -> Next:
         """After a wait: the same task again."""
@@ -195,77 +177,70 @@ class Pipeline:
         return step
 
     def _judge(self, said: TaskOutcome) -> _Step:
-        task = self._tasks[self._place]
-        output = self._output(said)
+        task, about = self._ready.task, self._about(said)
         rule: Rule | None = None
         if task.rules:
-            names = self._names(output)
+            names = self._names(_output(said, about))
             rule = self._rule(task, names)
             if rule is not None and rule.set:
                 self._assign(rule.set, names, said, task_level=False)
         do = rule.do if rule is not None else ("continue" if said.error is None else "fail")
         if do == "retry":
-            return self._retry(rule, said)  # type: ignore[arg-type]  # only a rule says retry
+            return self._retry(rule, said, about)  # type: ignore[arg-type]  # only a rule says retry
         if do == "fail":
             error = said.error or failure("POLICY_FAIL", f"a rule of task '{task.name}' failed it")
-            return self._fail(task, said, error)
-        return self._leave(task, said, output, do, rule)
+            return self._fail(said, about, error)
+        return self._leave(said, about, do, rule)
 
     def _visit(self, place: int) -> _Step:
         self._place = place
-        name = self._tasks[place].name
-        self._visits[name] = self._visits.get(name, 0) + 1
+        ready = self._ready = self._script.task(place)
+        self._visits[ready.name] = self._visits.get(ready.name, 0) + 1
         return self._attempt()
 
     def _attempt(self) -> _Step:
-        task = self._tasks[self._place]
-        self._attempts[task.name] = self._attempts.get(task.name, 0) + 1
+        name = self._ready.name
+        self._attempts[name] = self._attempts.get(name, 0) + 1
         try:
-            return self._rendered(task)
+            return self._rendered()
         except templates.TemplateError as error:
-            return TaskOutcome(error=failure(error.code, f"task '{task.name}': {error}", kind="schema"))
+            return TaskOutcome(error=failure(error.code, f"task '{name}': {error}", kind="schema"))
         except NoetlError as error:
-            return TaskOutcome(error=failure("INVALID", f"task '{task.name}': {error}", kind="schema"))
+            return TaskOutcome(error=failure("INVALID", f"task '{name}': {error}", kind="schema"))
 
-    def _rendered(self, task: Task) -> RunTask:
+    def _rendered(self) -> RunTask:
+        ready = self._ready
         self._input = {}
-        given = self._input = self._given(task)
-        how = self._rendering_of(task.kind)
-        names = {} if _is_literal(task) and self._default_timeout is None else self._names()
-        fields = {name: self._field(value, names, how.get(name, "lenient")) for name, value in task.fields.items()}
-        if "output" in how and task.output.fields:  # the kind has a say in where rows go
-            fields["output"] = self._field(task.output.fields, names, how["output"])
-        timeout = task.timeout if task.timeout is not None else self._default_timeout
-        if timeout is not None:
-            timeout = float(parse_duration(templates.render_value(timeout, names, host=self._host)))
+        given = self._input = self._given()
+        names = {} if ready.is_literal else self._names()
+        fields = ready.fields.copy()
+        for name, value, how in ready.rendered:
+            fields[name] = self._field(value, names, how)
+        auth = ready.task.auth
         return RunTask(
-            task=task,
+            task=ready.task,
             input=given,
             fields=fields,
-            auth=None if task.auth is None else templates.render_strict(task.auth, names, host=self._host),
-            timeout=timeout,
-            attempt=self._attempts[task.name],
-            visit=self._visits[task.name],
+            auth=None if auth is None else templates.render_strict(auth, names, host=self._host),
+            timeout=ready.timeout(names, self._host),
+            attempt=self._attempts[ready.name],
+            visit=self._visits[ready.name],
             previous=self._previous,
         )
 
-    def _given(self, task: Task) -> Json:
+    def _given(self) -> Json:
         """The input of a task; tables stay tables for the kinds that know what to do with them."""
-        if not task.input and not self._step.input:
+        ready = self._ready
+        if not ready.input:
             return {}
-        lazy = self._rendering_of(task.kind).get("input") == "lazy"
-        given: Json = self._kept({**task.input, **self._step.input}, self._names(), lazy=lazy)
+        given: Json = self._kept(ready.input, self._names(), lazy=ready.keeps_tables)
         return given
 
     def _field(self, value: Any, names: Mapping[str, Any], how: str) -> Any:
-        if how == "raw":
-            return value
         if how == "strict":
             return templates.render_strict(value, names, host=self._host)
         if how == "code":
             return self._code(value, names)
-        if type(value) is bool or (type(value) is str and not templates.is_template(value)):
-            return value
         return self._kept(value, names, lazy=how == "lazy")
 
     def _code(self, value: Any, names: Mapping[str, Any]) -> Any:
@@ -281,7 +256,7 @@ class Pipeline:
         """A lenient field: a template that raises keeps its raw text."""
         kept = templates.render_or_keep(value, names, host=self._host, lazy=lazy)
         for problem in kept.problems:
-            self._warn(f"task '{self._tasks[self._place].name}': {problem}")
+            self._warn(f"task '{self._ready.name}': {problem}")
         return kept.value
 
     def _warn(self, text: str) -> None:
@@ -290,53 +265,39 @@ class Pipeline:
 
     def _names(self, output: Json | None = None) -> dict[str, Any]:
         """Names in the order of the language reference, 6.1; what comes later wins."""
-        task = self._tasks[self._place]
+        ready = self._ready
         if self._rearmost is None:
-            self._rearmost = {**self._workload, **self._ctx, **self._outer}
+            self._rearmost = self._outside.names_with(self._ctx, self._scratch)
         names = self._rearmost.copy()
-        names["ctx"] = self._ctx
-        names["step"] = self._scratch
         if output is not None:
-            view = ResultView(output["response"], output["status"], http=task.kind == "http")
             names["output"] = _showing(output)
-            names["result"] = names["response"] = view
+            names["result"] = names["response"] = ResultView(output["response"], output["status"], http=ready.is_http)
             names["error"] = output["error"]
-        views = {name: self._view(name) for name in self._results}
-        names |= views
+        names |= self._views
         names |= self._own
-        names["results"] = Views(views)
-        names["_task"] = task.name
-        names["_attempt"] = self._attempts.get(task.name, 0)
+        names["results"] = Views(self._views)
+        names["_task"] = ready.name
+        names["_attempt"] = self._attempts.get(ready.name, 0)
         names["_prev"] = self._previous_view()
         names |= self._input
         names["input"] = _showing(self._input)
         names["iter"] = self._iter
-        names |= self._foremost
+        names |= self._outside.foremost
         return names
 
     def _previous_view(self) -> ResultView | None:
         if self._last_good is None:
             return None
-        return ResultView(self._previous, http=self._tasks[self._places[self._last_good]].kind == "http")
+        return ResultView(self._previous, http=self._script.task(self._script.places[self._last_good]).is_http)
 
     def _view(self, task: str) -> ResultView:
-        kind = self._tasks[self._places[task]].kind
-        return ResultView(self._results[task], self._outcomes[task], http=kind == "http")
-
-    def _output(self, said: TaskOutcome) -> Json:
-        return {
-            **self._about(said),
-            "status": "ok" if said.error is None else "error",
-            "data": said.result,
-            "ref": said.reference,
-            "error": said.error,
-            "response": said.result,
-        }
+        is_http = self._script.task(self._script.places[task]).is_http
+        return ResultView(self._results[task], self._outcomes[task], http=is_http)
 
     def _about(self, said: TaskOutcome) -> Json:
-        attempt = self._attempts[self._tasks[self._place].name]
         if said.adopted is not None:
             return {**said.extra, "meta": {"attempt": said.adopted, "duration_ms": said.duration_ms, "adopted": True}}
+        attempt = self._attempts[self._ready.name]
         return {**said.extra, "meta": {"attempt": attempt, "duration_ms": said.duration_ms}}
 
     def _rule(self, task: Task, names: Mapping[str, Any]) -> Rule | None:
@@ -345,14 +306,13 @@ class Pipeline:
                 return rule
         return None
 
-    def _retry(self, rule: Rule, said: TaskOutcome) -> _Step:
-        names = self._names(self._output(said))
-        task = self._tasks[self._place]
-        done = self._attempts[task.name]
+    def _retry(self, rule: Rule, said: TaskOutcome, about: Json) -> _Step:
+        names = self._names(_output(said, about))
+        name = self._ready.name
+        done = self._attempts[name]
         if done >= self._number(float, rule.attempts, names, 3):
-            return self._fail(
-                task, said, said.error or failure("POLICY_FAIL", f"task '{task.name}' used up its attempts")
-            )
+            error = said.error or failure("POLICY_FAIL", f"task '{name}' used up its attempts")
+            return self._fail(said, about, error)
         delay = None if rule.delay is None else self._number(DELAY.read, rule.delay, names, 0)
         seconds = _delay(rule.backoff, delay, done)
         return Wait(seconds) if seconds > 0 else self._attempt()
@@ -362,15 +322,16 @@ class Pipeline:
         try:
             number = read(templates.render_value(value, names, host=self._host))
         except (ValueError, TypeError, OverflowError, InvalidInput) as problem:
-            self._warn(f"a rule of task '{self._tasks[self._place].name}': {problem}")
+            self._warn(f"a rule of task '{self._ready.name}': {problem}")
             return default
         return number if math.isfinite(number) else default
 
-    def _leave(self, task: Task, said: TaskOutcome, output: Json, do: str, rule: Rule | None) -> _Step:
+    def _leave(self, said: TaskOutcome, about: Json, do: str, rule: Rule | None) -> _Step:
         """The attempts of a task begin anew once it is left with success; a polled one is not done by succeeding."""
-        self._keep(task, said)
+        task = self._ready.task
+        self._keep(said, about)
         if task.set:
-            self._assign(task.set, self._names(output), said, task_level=True)
+            self._assign(task.set, self._names(_output(said, about)), said, task_level=True)
         if said.error is None:
             self._attempts[task.name] = 0
         if do == "break":
@@ -378,7 +339,7 @@ class Pipeline:
         if do == "jump":
             return self._jump(rule.to if rule else None, task)
         following = self._place + 1
-        return self._visit(following) if following < len(self._tasks) else self._end("ok", None, None)
+        return self._visit(following) if following < len(self._script.step.tasks) else self._end("ok", None, None)
 
     def _jump(self, to: str | None, task: Task) -> _Step:
         self._jumps += 1
@@ -388,21 +349,23 @@ class Pipeline:
             )
         if to in ("previous", "prev"):
             return self._visit(max(0, self._place - 1))
-        return self._visit(self._places[to or task.name])
+        return self._visit(self._script.places[to or task.name])
 
-    def _fail(self, task: Task, said: TaskOutcome, error: Json) -> Ended:
-        self._keep(task, msgspec.structs.replace(said, error=error))
-        return self._end("failed", error, task.name)
+    def _fail(self, said: TaskOutcome, about: Json, error: Json) -> Ended:
+        self._keep(msgspec.structs.replace(said, error=error), about)
+        return self._end("failed", error, self._ready.name)
 
-    def _keep(self, task: Task, said: TaskOutcome) -> None:
-        failed = said.error is not None
-        value = error_view(said.result, said.error) if said.error is not None else said.result
-        self._results[task.name] = value
-        self._outcomes[task.name] = "error" if failed else "ok"
-        self._last = task.name
-        self._last_output = self._about(said)
-        if not failed:
-            self._last_good, self._previous = task.name, said.result
+    def _keep(self, said: TaskOutcome, about: Json) -> None:
+        ready, outcome, result = self._ready, "ok", said.result
+        if said.error is None:
+            self._last_good, self._previous = ready.name, result
+        else:
+            outcome, result = "error", error_view(result, said.error)
+        self._results[ready.name] = result
+        self._outcomes[ready.name] = outcome
+        self._views[ready.name] = ResultView(result, outcome, http=ready.is_http)
+        self._last = ready.name
+        self._last_output = about
 
     def _assign(self, values: Json, names: Mapping[str, Any], said: TaskOutcome, *, task_level: bool) -> None:
         """All values are rendered against the state before, then assigned together; one that fails is left out."""
@@ -416,7 +379,7 @@ class Pipeline:
                 else:
                     rendered[key] = templates.render_value(value, names, host=self._host)
             except templates.TemplateError as problem:
-                self._warn(f"set {key} of task '{self._tasks[self._place].name}': {problem}")
+                self._warn(f"set {key} of task '{self._ready.name}': {problem}")
         for key, value in rendered.items():
             self._write(key, value, task_level)
 
@@ -435,6 +398,7 @@ class Pipeline:
             self._iter = assign(self._iter, path, value)
         elif scope == "step":
             self._scratch = assign(self._scratch, path, value)
+            self._rearmost = None
             self._assigned = add_assignments(self._assigned, {key: value})
 
     def _end(self, status: str, error: Json | None, failed_task: str | None) -> Ended:
@@ -462,20 +426,21 @@ class Pipeline:
         return composed(result)
 
 
+def _output(said: TaskOutcome, about: Json) -> Json:
+    """What rules and `set` see of an outcome as `output`."""
+    return {
+        **about,
+        "status": "ok" if said.error is None else "error",
+        "data": said.result,
+        "ref": said.reference,
+        "error": said.error,
+        "response": said.result,
+    }
+
+
 def _showing(values: Json) -> Json | Views:
     """Values by name, in the form in which a template may hand them over also where there is a table among them."""
     return Views(values) if values and any(map(is_lazy, values.values())) else values
-
-
-def _is_literal(task: Task) -> bool:
-    """Whether a task has nothing to render, as code without templates; then nobody asks for names."""
-    if task.auth is not None or task.timeout is not None or task.output.fields:
-        return False
-    return all(type(value) is str and not templates.is_template(value) for value in task.fields.values())
-
-
-def _mapping(value: Any) -> Json:
-    return value if isinstance(value, dict) else {}
 
 
 def _delay(backoff: str, delay: float | None, retry: int) -> float:

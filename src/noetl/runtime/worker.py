@@ -14,6 +14,7 @@ from noetl.engine.decide import Report, Suspension
 from noetl.engine.outcome import error_view, failure
 from noetl.engine.pipeline import Ended, Outer, Pipeline, RunTask, TaskOutcome, Wait
 from noetl.engine.scope import external_of
+from noetl.engine.script import Script
 from noetl.errors import Forbidden, NoetlError
 from noetl.kernel import canonical
 from noetl.kernel.event import Json
@@ -177,25 +178,28 @@ class Worker:
             return Report(command_id=work.command_id, error=error, result=error_view(None, error))
 
     async def _run_pipeline(self, work: Work, host: Host, session: Session | None) -> Ended | Suspension:
-        step = with_workbook(work.playbook, work.step)
+        script = self.script(work.playbook, with_workbook(work.playbook, work.step))
         more = session.names if session is not None else {}
-        return await self.run_pipeline(work, step, lambda: outer_names(work) | more, host, session)
+        return await self.run_pipeline(work, script, lambda: outer_names(work) | more, host, session)
+
+    def script(self, playbook: Playbook, step: Step) -> Script:
+        """The tasks of a step, in which workbook entries are in place, ready to be run as often as one likes."""
+        return Script(step, self._rendering, playbook.executor.default_timeout)
 
     async def run_pipeline(
         self,
         work: Work,
-        step: Step,
+        script: Script,
         names: Outer,
         host: Host,
         session: Session | None,
         took: Callable[[str, float], None] | None = None,
     ) -> Ended | Suspension:
-        """Run the tasks of a step, in which workbook entries are in place, with these names from outside.
+        """Run the tasks of a step with these names from outside.
 
         `took` is told how many seconds each attempt of a task has taken.
         """
-        is_row, limit = work.frame is not None, work.playbook.executor.default_timeout
-        pipeline = Pipeline(step, names, self._rendering, host, limit, is_row=is_row)
+        pipeline = Pipeline(script, names, host, is_row=work.frame is not None)
         following = _begun(pipeline, work)
         barrier = None if self.effects is None else self._barrier(self.effects, work, session)
         asked: RunTask | None = None
@@ -208,7 +212,7 @@ class Worker:
             elif following.task.kind == "playbook" and work.frame is None:
                 call = _refusal(work, following) or await self._prepare_call(work, following)
                 if not isinstance(call, Outcome):
-                    state = pipeline.state() if step.pipeline else None
+                    state = pipeline.state() if script.step.pipeline else None
                     return Suspension(command_id=work.command_id, call=call, state=state)
                 following = pipeline.outcome(TaskOutcome(error=call.error))
             else:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from noetl.engine.frames import FrameNames, Window, claim_names, group_names
 from noetl.engine.pipeline import Pipeline, RunTask
+from noetl.engine.script import Script
 from noetl.kernel.event import Json
 from noetl.payloads.tables import Rows, TableValue
 from noetl.playbook import templates
@@ -72,7 +73,7 @@ class TestFrames:
         }
         one = book(step("drain", loop=loop, task=body)).steps["drain"]
         outer = {**names().of_row(1, ROWS[1]), "ctx": {"todo": "not this"}, "workload": {}, "step": {}}
-        asked = Pipeline(one, outer, lambda _: {}, templates.Host(now=NOW)).begin()
+        asked = Pipeline(Script(one, lambda _: {}), outer, templates.Host(now=NOW)).begin()
         assert isinstance(asked, RunTask)
         assert asked.input == {"id": 8, "at": 1, "of": 2}
 

@@ -10,6 +10,7 @@ import pytest
 
 from noetl.engine import pipeline as module
 from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
+from noetl.engine.script import Script
 from noetl.kernel.lazy import LazyMapping
 from noetl.payloads.tables import TableValue
 from noetl.playbook.templates import Host, ResultView
@@ -28,7 +29,8 @@ class Run:
         self.step = book({"step": "s", "tool": tool, **more}).steps["s"]
         self.asked: list[RunTask] = []
         self.waits: list[float] = []
-        pipeline = Pipeline(self.step, outer, lambda kind: RENDERING.get(kind, {}), Host(now=NOW), timeout)
+        script = Script(self.step, lambda kind: RENDERING.get(kind, {}), timeout)
+        pipeline = Pipeline(script, outer, Host(now=NOW))
         following = pipeline.begin()
         while not isinstance(following, Ended):
             if isinstance(following, Wait):

@@ -39,6 +39,7 @@ class StageBody:
         self.policy: Json = msgspec.to_builtins(plan.policy)
         self.worker = worker
         self.step = with_workbook(playbook, playbook.steps[plan.step])
+        self.script = worker.script(playbook, self.step)
         self.host = Host(now=lambda: format_time(worker.clock.now()))
         self.work = Work(
             tenant=plan.tenant,
@@ -98,7 +99,7 @@ class FrameBody:
             frame=place, attempt=1,
         )  # fmt: skip
         self._work = msgspec.structs.replace(stage.work, frame=place, effects=at.effect_keys())
-        self._outer = outer_names(stage.work) | ({} if session is None else session.names)
+        self._outside = stage.script.outside(outer_names(stage.work) | ({} if session is None else session.names))
         self._names = FrameNames(_window(stage, frame, given))
 
     async def run_row(self, index: int) -> Said:
@@ -106,28 +107,28 @@ class FrameBody:
         work = msgspec.structs.replace(self._work, index=self._first + index)
         if self._given.groups is not None:
             return await self._run_group(work, self._given.groups[index], self._first + index)
-        return await self._run(work, {**self._outer, **self._names.of_row(index, self._given.rows[index])})
+        return await self._run(work, self._names.of_row(index, self._given.rows[index]))
 
     async def _run_group(self, work: Work, group: Group, number: int) -> Said:
         table = TableValue(group.table)
         names = group_names(group.key, Rows(group.table), number, table)
         offered = {"key": group.key, "index": number, "row_count": group.table.num_rows, "table": table}
         work = msgspec.structs.replace(work, offered={"group": offered})
-        return await self._run(work, {**self._outer, **names})
+        return await self._run(work, names)
 
     async def run_whole(self) -> Said:
         """Run once for all rows of the frame."""
         offered = {name: value for name, value in self._names.frame.items() if name != "rows" or self._given.is_exact}
         work = msgspec.structs.replace(self._work, offered={"frame": offered})
-        return await self._run(work, {**self._outer, **self._names.of_frame()})
+        return await self._run(work, self._names.of_frame())
 
     def masked(self, value: Any) -> Any:
         """A value without the secrets that the stage has seen."""
         return value if self._session is None or not value else self._session.redactor.value(value)
 
     async def _run(self, work: Work, names: Mapping[str, Any]) -> Said:
-        stage = self._stage
-        ended = await stage.worker.run_pipeline(work, stage.step, names, self._host, self._session, self._took)
+        stage, outer = self._stage, self._outside.with_row(names)
+        ended = await stage.worker.run_pipeline(work, stage.script, outer, self._host, self._session, self._took)
         assert not isinstance(ended, Suspension), "a row waits for its calls"
         traceback = ended.output.get("py", {}).get("traceback", "") if ended.error is not None else ""
         return Said(

@@ -89,7 +89,8 @@ class TransferStage:
         body = self._body
         work = msgspec.structs.replace(body.work, step=step, frame=frame, offered={DO: do})
         names = outer_names(body.work) | ({} if session is None else session.names)
-        ended = await body.worker.run_pipeline(work, step, names, body.host_for(session), session, took)
+        script = body.worker.script(work.playbook, step)
+        ended = await body.worker.run_pipeline(work, script, names, body.host_for(session), session, took)
         assert not isinstance(ended, Suspension), "a transfer calls nobody"
         return ended
 

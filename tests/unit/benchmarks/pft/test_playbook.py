@@ -21,6 +21,7 @@ from benchmarks.pft.check import check
 from benchmarks.pft.services import Service
 from benchmarks.pft.totals import DETAILS, DOMAINS, Size, expected
 from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
+from noetl.engine.script import Script
 from noetl.playbook import load, parse
 from noetl.playbook.document import Step
 from noetl.playbook.templates import Host, render_strict
@@ -47,7 +48,8 @@ class Hand:
 
     async def run(self, name: str, **more: Any) -> Ended:
         """One step, or the body of a loop for one row."""
-        pipeline = Pipeline(PLAYBOOK.steps[name], self._names | more, lambda kind: self._tools[kind].rendering, Host())
+        script = Script(PLAYBOOK.steps[name], lambda kind: self._tools[kind].rendering)
+        pipeline = Pipeline(script, self._names | more, Host())
         state = pipeline.begin()
         while not isinstance(state, Ended):
             if isinstance(state, Wait):

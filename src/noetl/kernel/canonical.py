@@ -21,7 +21,7 @@ import msgspec
 from noetl.errors import InvalidInput
 from noetl.kernel.lazy import LAZY
 
-__all__ = ["NotCanonical", "decode", "encode"]
+__all__ = ["NotCanonical", "decode", "encode", "length"]
 
 _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
@@ -72,6 +72,14 @@ def encode(value: Any) -> bytes:
         raise NotCanonical("nested too deeply") from None
     except ValueError as error:  # a whole number of thousands of digits
         raise NotCanonical(str(error)) from None
+
+
+def length(value: Any) -> int:
+    """How many bytes `encode` gives, near enough for a budget: a float may be spelled a little shorter."""
+    try:
+        return len(_fast_encode(value))
+    except (ValueError, TypeError, RecursionError, msgspec.MsgspecError):
+        return len(encode(value))
 
 
 def decode(data: bytes | str) -> Any:

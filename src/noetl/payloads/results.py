@@ -41,6 +41,7 @@ Replacing = Callable[[], Awaitable[None]]
 """Asked before other bytes at the same key are replaced; it raises if the result is not wanted any more."""
 
 _LEVEL = 3
+_SMALL_BYTES = 64 << 10
 _AT_ONCE_BYTES = 8 << 20
 """A table that is smaller in memory is encoded before it is written; a larger one meanwhile."""
 
@@ -75,7 +76,7 @@ class ResultStore:
         replacing: Replacing | None = None,
     ) -> PayloadRef:
         """Store a result; where it is. `encoded` is its canonical JSON, if somebody has made that already."""
-        content = await in_thread(_content_of, value, encoded)
+        content = _content_of(value, encoded) if _is_small(value) else await in_thread(_content_of, value, encoded)
         ref = await self._write(coordinates, content, _key(coordinates, home, route), replacing)
         if content.table is None or not isinstance(value, LazyMapping) or is_below(content.table, _WORTH_SHARING):
             return ref
@@ -258,6 +259,13 @@ async def _checked(
 def _key(coordinates: ResultCoordinates, home: Home, route: str | None) -> str:
     key = coordinates.physical_key(home)
     return key if route is None else routed(route, key)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it is a table that is encoded sooner than a thread begins."""
+    from noetl.payloads.tables import TableValue
+
+    return isinstance(value, TableValue) and is_below(value.arrow, _SMALL_BYTES)
 
 
 def _content_of(value: Any, encoded: bytes | None) -> _Content:

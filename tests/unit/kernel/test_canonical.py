@@ -227,3 +227,15 @@ def test_a_repeated_key_is_refused_by_name(text: str) -> None:
 def test_json_that_is_spelled_otherwise_is_read(text: str, value: Any) -> None:
     assert canonical.decode(text) == value
     assert canonical.decode(text.encode()) == value
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**60), 2**60) | texts, st.lists))
+def test_the_length_is_that_of_the_bytes(value: Any) -> None:
+    assert canonical.length(value) == len(canonical.encode(value))
+
+
+def test_the_length_of_a_float_is_near_enough_and_what_has_no_form_has_no_length() -> None:
+    assert canonical.length([1e20, 0.5]) <= len(canonical.encode([1e20, 0.5]))
+    assert canonical.length(Decimal("1.50")) == len(canonical.encode(Decimal("1.50")))
+    with pytest.raises(NotCanonical):
+        canonical.length(object())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.data.frame.output import claimed_rows, claimed_table, parents_of, without_lineage
+from noetl.kernel import canonical
 from noetl.kernel.event import Json
 from noetl.payloads.arrow import is_below
 from noetl.payloads.tables import Rows
@@ -28,40 +29,48 @@ class Given:
 
     def __init__(
         self,
-        table: pa.Table,
+        table: pa.Table | None,
         *,
         is_claim: bool = False,
         groups: Sequence[Group] | None = None,
         column: str | None = None,
+        rows: list[Any] | None = None,
     ) -> None:
         """With `is_claim` the table is a record of claimed rows, which come back exactly as they were; with `column`
-        a row is the value of that column.
+        a row is the value of that column. Of claimed rows that are at hand no table has been made yet.
         """
-        self.parents = None if is_claim or groups is not None else parents_of(table)
+        self.parents = None if table is None or is_claim or groups is not None else parents_of(table)
         self.groups = groups
         self._is_claim = is_claim
-        self._kept = table
+        self._stored = table
         self._column = column
-        self._rows: list[Any] | None = None
+        self._rows = rows
 
     @classmethod
     def of_rows(cls, rows: Sequence[Json]) -> Given:
         """Claimed rows that are at hand."""
-        given = cls(claimed_table(rows), is_claim=True)
-        given._rows = list(rows)
-        return given
+        return cls(None, is_claim=True, rows=list(rows))
+
+    @property
+    def _kept(self) -> pa.Table:
+        """The rows as they are stored; those at hand are made a table for the first who wants one."""
+        if self._stored is None:
+            self._stored = claimed_table(self._rows or ())
+        return self._stored
 
     @property
     def count(self) -> int:
         """How many times a body in row mode runs."""
-        return int(self._kept.num_rows) if self.groups is None else len(self.groups)
+        if self.groups is not None:
+            return len(self.groups)
+        return int(self._kept.num_rows) if self._rows is None else len(self._rows)
 
     @property
     def size(self) -> int:
-        """How many bytes it is in memory."""
+        """How many bytes it is in memory, or, of rows at hand, as JSON."""
         if self.groups is not None:
             return sum(int(group.table.nbytes) for group in self.groups)
-        return int(self._kept.nbytes)
+        return canonical.length(self._rows) if self._stored is None else int(self._stored.nbytes)
 
     def is_below(self, size: int) -> bool:
         """Whether it surely is less than so many bytes in memory."""

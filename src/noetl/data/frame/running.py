@@ -207,7 +207,7 @@ class _Rows:
         self._said[place] = said
         if said.error is not None and _is_lost(self._plan, self._frame, said):
             self._lost = place
-        self._allowance.take(self._row_bytes + len(canonical.encode(said.result)))
+        self._allowance.take(self._row_bytes + canonical.length(said.result))
         # In a collection a break ends its own row; in a cursor it ends the slot, and with it the frame.
         self._is_broken |= said.is_break and self._plan.kind == "loop"
 

@@ -34,6 +34,8 @@ __all__ = ["OpensSessions", "ResolvesCredentials", "Session", "Vault", "Wanted",
 _KEPT = 4096
 _ANY = re.compile(rb"keychain|token|encrypt_secret")
 _ENCRYPTS = re.compile(rb"encrypt_secret")
+_NAMING = frozenset({"gcs_credential", "script", "source", "target"})
+"""Fields in which a credential may be named."""
 
 
 class Session:
@@ -57,6 +59,11 @@ class Session:
         if rendered not in self._known:
             self._known[rendered] = await resolve_auth(rendered, self._resolver, self.redactor)
         return self._known[rendered]
+
+    async def resolved(self, auth: Any, fields: Json) -> tuple[Json | None, Json]:
+        """The credentials and the fields of a task, as its call has them. Raises as `auth` does."""
+        known = self._known.get(auth) if type(auth) is str else None
+        return known or await self.auth(auth), fields if _NAMING.isdisjoint(fields) else await self.fields(fields)
 
     async def fields(self, rendered: Json) -> Json:
         """The fields of a task with the credentials resolved that they name. Raises as `auth` does."""

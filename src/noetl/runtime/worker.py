@@ -217,10 +217,13 @@ class Worker:
                 following = pipeline.outcome(TaskOutcome(error=call.error))
             else:
                 asked, begun = following, time.perf_counter()
-                with _span(work, asked) as span:
+                if not work.trace:
                     outcome = await self._run_task(work, asked, session, barrier)
-                    if outcome.error is not None:
-                        span.fail(str(outcome.error.get("code", "")))
+                else:
+                    with _span(work, asked) as span:
+                        outcome = await self._run_task(work, asked, session, barrier)
+                        if outcome.error is not None:
+                            span.fail(str(outcome.error.get("code", "")))
                 if took is not None:
                     took(asked.task.name, time.perf_counter() - begun)
                 following = pipeline.outcome(outcome)
@@ -234,20 +237,12 @@ class Worker:
         if outcome is None and barrier is not None and (known := await barrier.adopt(asked)) is not None:
             return known
         if outcome is None:
-            outcome = await self._run_heard(work, asked, session)
+            key = _effect_key(work, asked) if self.registry.is_keyed(asked.task.kind) else ""
+            run = self._run_with_auth(work, asked, key, session)
+            outcome = await (run if self._notice is None else _heard(run, work, asked, self._notice, session))
         took = int((time.monotonic() - begun) * 1000)
         said = TaskOutcome(result=outcome.result, error=outcome.error, extra=outcome.extra, duration_ms=took)
         return said if barrier is None else await barrier.keep(asked, said)
-
-    async def _run_heard(self, work: Work, asked: RunTask, session: Session | None) -> Outcome:
-        key = _effect_key(work, asked) if self.registry.is_keyed(asked.task.kind) else ""
-        if self._notice is None:
-            return await self._run_with_auth(work, asked, key, session)
-        redactor = session.redactor if session is not None else None
-        with heard(work, asked, self._notice, redactor) as add_unheard:
-            outcome = await self._run_with_auth(work, asked, key, session)
-            add_unheard(outcome.logs)
-        return outcome
 
     def _barrier(self, effects: EffectStore, work: Work, session: Session | None) -> Barrier:
         from noetl.runtime.barrier import Barrier
@@ -262,7 +257,7 @@ class Worker:
         if session is None:
             return await self._run_tool(self._call(work, asked, key, asked.auth, asked.fields, None))
         try:
-            auth, fields = await session.auth(_named_auth(asked)), await session.fields(asked.fields)
+            auth, fields = await session.resolved(_named_auth(asked), asked.fields)
         except Forbidden as problem:
             return failed("auth", "NOT_AUTHORISED", str(problem))
         except NoetlError as problem:
@@ -301,7 +296,7 @@ class Worker:
             step=work.step.name,
             task=asked.task.name,
             attempt=asked.attempt,
-            context=_context_of(work, asked),
+            told=lambda: _context_of(work, asked),
             directory=self.directory,
             scratch=self._scratch_of(work.execution_id),
             offered=work.offered,
@@ -377,10 +372,18 @@ def _context_of(work: Work, asked: RunTask) -> Json:
     return {**seen, "workload": context.get("workload", {}), "ctx": context.get("ctx", {}), **_identity(work)}
 
 
+async def _heard(
+    run: Awaitable[Outcome], work: Work, asked: RunTask, listener: Listener, session: Session | None
+) -> Outcome:
+    redactor = session.redactor if session is not None else None
+    with heard(work, asked, listener, redactor) as add_unheard:
+        outcome = await run
+        add_unheard(outcome.logs)
+    return outcome
+
+
 def _span(work: Work, asked: RunTask) -> traces.Scope:
     """A task of a command has a span of its own; those of rows are many, and their frame has one."""
-    if not work.trace:
-        return traces.NOWHERE
     if work.frame is not None:
         return traces.at(work.place)
     said: dict[str, str | int] = {"noetl.task": asked.task.name, "noetl.kind": asked.task.kind}

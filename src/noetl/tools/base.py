@@ -34,8 +34,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     step: str = ""
     task: str = ""
     attempt: int = 1
-    context: Json = {}
-    """For code that asks for it: workload, ctx, step results and identity."""
+    told: Callable[[], Json] = dict
+    """Puts `context` together; most calls never ask for it."""
     directory: Path = Path()
     """Where relative paths of this call begin."""
     scratch: Path = Path()
@@ -48,6 +48,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What the playbook asks of the session that its data stages run in."""
     resolver: Resolver | None = None
     """Follows addresses for the tool: `noetl://`, `s3://`, `gs://`, `az://`, `file://`."""
+
+    @property
+    def context(self) -> Json:
+        """For code that asks for it: workload, ctx, step results and identity."""
+        return self.told()
 
     def caller(self, auth: Any, options: Mapping[str, object] | None = None) -> Caller:
         """Whom the resolver acts for: this call, with a credential and, where the playbook says more, with options."""

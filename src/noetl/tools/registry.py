@@ -7,7 +7,7 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -159,31 +159,38 @@ class Registry:
 
         A tool that keeps the time itself says more about what has taken so long.
         """
-        turn = self._turns.get(call.kind)
-        limit = None if getattr(self.find(call.kind), "keeps_time", False) else call.timeout
+        found, turn = self.find(call.kind), self._turns.get(call.kind)
+        limit = None if getattr(found, "keeps_time", False) else call.timeout
         if turn is None and limit is None:
-            return await self.run(call)
+            return await self._started(found, call)
         async with turn or contextlib.nullcontext(), asyncio.timeout(limit):
-            return await self.run(call)
+            return await self._started(found, call)
 
     async def run(self, call: Call) -> Outcome:
         """Run a call with its tool; a kind nobody offers is an outcome like any other."""
-        found = self.find(call.kind)
+        return await self._started(self.find(call.kind), call)
+
+    def _started(self, found: Tool | None, call: Call) -> Awaitable[Outcome]:
         if found is None:
             why = self.why_not(call.kind) or f"it needs a tool of kind '{call.kind}'"
-            return failed("unknown", "KIND_UNAVAILABLE", f"kind '{call.kind}' cannot run here: {why}")
+            return _at_once(failed("unknown", "KIND_UNAVAILABLE", f"kind '{call.kind}' cannot run here: {why}"))
         for group in found.required:
             if not _has_one(call, group):
-                return failed("schema", "FIELD_MISSING", f"a {call.kind} task needs {' or '.join(group)}")
+                message = f"a {call.kind} task needs {' or '.join(group)}"
+                return _at_once(failed("schema", "FIELD_MISSING", message))
         if self.resolver is not None and call.resolver is None:
             call = msgspec.structs.replace(call, resolver=self.resolver)
-        return await found.run(call)
+        return found.run(call)
 
     async def close(self) -> None:
         """Let go of every tool that was made."""
         for made in self._made.values():
             await made.close()
         self._made.clear()
+
+
+async def _at_once(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 def _has_one(call: Call, names: tuple[str, ...]) -> bool:

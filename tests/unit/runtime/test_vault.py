@@ -165,6 +165,8 @@ async def test_fields_that_name_credentials_are_resolved(vault: Vault) -> None:
     }  # fmt: skip
     plain = {"script": {"source": {"code": "x"}}}
     assert await session.fields(plain) == plain
+    assert await session.resolved("crm", {"gcs_credential": "crm"}) == (known, {"gcs_credential": known})
+    assert await session.resolved(None, plain) == (None, plain)
 
 
 async def test_authority_holds_for_every_way_to_a_credential(vault: Vault) -> None:

@@ -103,7 +103,7 @@ async def test_what_is_bound_may_be_reassigned(tool: PythonTool) -> None:
 async def test_the_context_is_there_for_code_that_asks(tool: PythonTool) -> None:
     context = {"workload": {"region": "eu"}, "ctx": {"page": 3}, "execution_id": "17"}
     code = "result = [context['workload']['region'], context['ctx']['page'], context['execution_id']]"
-    assert (await tool.run(call(code, context=context))).result == ["eu", 3, "17"]
+    assert (await tool.run(call(code, told=lambda: context))).result == ["eu", 3, "17"]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ async def test_the_context_is_there_for_code_that_asks(tool: PythonTool) -> None
 async def test_data_that_was_not_given_is_the_name_or_the_previous_result(
     tool: PythonTool, context: dict[str, Any], expected: Any
 ) -> None:
-    assert (await tool.run(call("def main():\n    return data", context=context))).result == expected
-    assert (await tool.run(call("result = data", context=context, input={"data": 0}))).result == 0
+    assert (await tool.run(call("def main():\n    return data", told=lambda: context))).result == expected
+    assert (await tool.run(call("result = data", told=lambda: context, input={"data": 0}))).result == 0
 
 
 async def test_data_that_nobody_has_is_not_bound(tool: PythonTool) -> None:

@@ -115,7 +115,7 @@ async def test_tables_stand_wherever_they_are_given(tool: PythonTool) -> None:
 
 async def test_context_and_the_previous_result_may_be_tables(tool: PythonTool) -> None:
     context = {"load": TableValue(TABLE), "_prev": TableValue(TABLE)}
-    outcome = await tool.run(call("result = [context['load'].num_rows, data.num_rows]", context=context))
+    outcome = await tool.run(call("result = [context['load'].num_rows, data.num_rows]", told=lambda: context))
     assert outcome.result == [3, 3]
 
 

@@ -83,7 +83,7 @@ async def test_a_file_is_found_from_the_directory_of_the_call(tmp_path: Path, sc
 async def test_loaded_text_is_rendered_as_code(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("result = [{{ n }}, '{{ region }}', '{{ page }}']")
     context = {"workload": {"region": "eu"}, "ctx": {"page": 3}}
-    rendered = await load_rendered({"uri": "a.py"}, call(tmp_path, input={"n": 1}, context=context))
+    rendered = await load_rendered({"uri": "a.py"}, call(tmp_path, input={"n": 1}, told=lambda: context))
     assert rendered == "result = [1, 'eu', '3']"
 
 

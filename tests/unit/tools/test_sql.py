@@ -100,7 +100,7 @@ class TestFields:
     async def test_a_script_from_a_file_is_rendered_strictly(self, tmp_path: Path) -> None:
         (tmp_path / "a.sql").write_text("SELECT {{ n }}; SELECT {{ ctx.m }}")
         script = {"source": {"type": "file", "path": "a.sql"}}
-        known = {"input": {"n": 1}, "context": {"ctx": {"m": 2}}}
+        known: dict[str, Any] = {"input": {"n": 1}, "told": lambda: {"ctx": {"m": 2}}}
         assert await read({"script": script}, directory=tmp_path, **known) == ["SELECT 1", "SELECT 2"]
         with pytest.raises(BadField) as caught:
             await read({"script": script}, directory=tmp_path)

@@ -18,7 +18,7 @@ from noetl.tools.secrets.redaction import Redactor
 __all__ = ["DistantVault"]
 
 _SECONDS = 15.0
-"""How long an answer is good for: rows come by the thousand, and tokens are renewed where the keychain is."""
+"""How long a session is good for: rows come by the thousand, and tokens are renewed where the keychain is."""
 
 
 class DistantVault:
@@ -27,8 +27,9 @@ class DistantVault:
     def __init__(self, plane: RemotePlane) -> None:
         self._plane = plane
         self._redactor = Redactor()
-        self._known: dict[str, tuple[float, Any]] = {}
+        self._known: dict[str, Any] = {}
         self._wanted: Wanted | None = None
+        self._opened: tuple[float, Session] | None = None
 
     async def open(
         self,
@@ -38,27 +39,27 @@ class DistantVault:
         names: Callable[[], Mapping[str, Any]],
         authority: Authority = EVERYTHING,
     ) -> Session:
-        """A session for a frame. Raises NoetlError."""
+        """A session for a frame; frames that follow each other share it. Raises NoetlError."""
+        if self._opened is not None and time.monotonic() - self._opened[0] < _SECONDS:
+            return self._opened[1]
         if self._wanted is None:
             self._wanted = wanted_by(playbook, step)
+        begun, self._known = time.monotonic(), {}
         session = Session(self._credential, None, self._redactor)
         if self._wanted.entries and playbook.keychain:
             session.names = {"keychain": await self._keychain()}
         await session.tokens.fetch(self._wanted.tokens)
+        self._opened = (begun, session)
         return session
 
     async def _credential(self, name: str) -> Credential:
-        data: Json = dict(await self._fresh(f"credential {name}", lambda: self._plane.credential(name)))
+        if name not in self._known:
+            self._known[name] = await self._plane.credential(name)
+        data: Json = dict(self._known[name])
         return Credential(name=name, type=str(data.pop("type", "")), data=data)
 
     async def _keychain(self) -> Json:
-        found: Json = await self._fresh("keychain", self._plane.keychain)
+        found: Json = await self._plane.keychain()
         for name, fields in found.items():
             self._redactor.add(name, fields)
         return found
-
-    async def _fresh(self, what: str, ask: Callable[[], Any]) -> Any:
-        known = self._known.get(what)
-        if known is None or time.monotonic() - known[0] > _SECONDS:
-            known = self._known[what] = (time.monotonic(), await ask())
-        return known[1]

@@ -56,6 +56,9 @@ class PoolSize(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
 
 
+_USUAL = PoolSize()
+
+
 def place_of(auth: Any) -> Place:
     """Read the credential, which may stand under one alias. Raises BadField."""
     data = _data(auth)
@@ -89,9 +92,9 @@ def _data(auth: Any) -> Json:
 def pool_of(value: Any) -> PoolSize | None:
     """The `pool` of a task; None when it wants a connection of its own."""
     if value is None:
-        return PoolSize()
+        return _USUAL
     if not isinstance(value, Mapping):
-        return PoolSize() if truth({"pool": value}, "pool", default=True) else None
+        return _USUAL if truth({"pool": value}, "pool", default=True) else None
     try:
         size = msgspec.convert(dict(value), PoolSize, strict=False)
     except msgspec.ValidationError as error:

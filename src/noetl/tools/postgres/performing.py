@@ -27,14 +27,16 @@ class Pools:
     def __init__(self, most: int) -> None:
         self._most = most
         self._pools: dict[_Key, Together] = {}
+        self._last: tuple[asyncio.AbstractEventLoop, Place, PoolSize, Together] | None = None
 
     async def perform(self, place: Place, size: PoolSize | None, work: Work, logs: list[str]) -> Outcome:
         """The outcome of the work of a call; remarks are added to `logs` where it has a connection of its own."""
         try:
-            if size is not None and may_travel(work):
-                result, remarks = await (await self._pool(place, size)).perform(work)
+            pool = None if size is None else self._used_last(place, size) or await self._pool(place, size)
+            if pool is not None and may_travel(work):
+                result, remarks = await pool.perform(work)
                 return Outcome(result=result, logs=remarks)
-            async with opened(place) if size is None else (await self._pool(place, size)).pool.connection() as found:
+            async with opened(place) if pool is None else pool.pool.connection() as found:
                 with remarks_of(found, logs):
                     result = await perform(found, work)
             return Outcome(result=result, logs="".join(logs))
@@ -50,8 +52,17 @@ class Pools:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._last = None
         while self._pools:
             await self._pools.popitem()[1].close()
+
+    def _used_last(self, place: Place, size: PoolSize) -> Together | None:
+        """The pool of the call before, if this one is for the same: the rows of a frame are."""
+        if self._last is None:
+            return None
+        loop, known, its_size, pool = self._last
+        is_same = place is known and size is its_size and loop is asyncio.get_running_loop()
+        return pool if is_same else None
 
     async def _pool(self, place: Place, size: PoolSize) -> Together:
         key = (asyncio.get_running_loop(), place.key, size)
@@ -60,6 +71,7 @@ class Pools:
             await self._let_go()
             pool = Together(Pool(place, size))
         self._pools[key] = pool  # the last one used is the last in line to be let go
+        self._last = (key[0], place, size, pool)
         return pool
 
     async def _let_go(self) -> None:

@@ -19,6 +19,7 @@ __all__ = ["PostgresTool"]
 
 # The server ends a statement by itself and says so; we wait a little longer before we do.
 _GRACE = 0.5
+_MOST_PLACES = 16
 
 
 class PostgresTool:
@@ -31,7 +32,7 @@ class PostgresTool:
     def __init__(self, *, max_pools: int = 64) -> None:
         self._max_pools = max_pools
         self._pools: Pools | None = None
-        self._last_place: tuple[Any, Place] | None = None
+        self._places: dict[int, tuple[Any, Place]] = {}
 
     def side_effecting(self, fields: Json) -> bool:
         """Always: a SELECT may call a function that writes."""
@@ -60,13 +61,20 @@ class PostgresTool:
             return timeout_fault(call.timeout, "".join(logs))
 
     def _place(self, auth: Any) -> Place:
-        """Where a credential leads. The rows of a frame come with the very same one."""
-        if self._last_place is None or self._last_place[0] is not auth:
-            self._last_place = (auth, place_of(auth))
-        return self._last_place[1]
+        """Where a credential leads. The rows of a frame come with the very same one, and some frames run at once."""
+        found = self._places.get(id(auth))
+        if found is None or found[0] is not auth:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            found = self._places[id(auth)] = (auth, self._known(place_of(auth)))
+        return found[1]
+
+    def _known(self, place: Place) -> Place:
+        """The same place as the one that leads there already, so that nobody has to compare them."""
+        return next((other for _, other in self._places.values() if other == place), place)
 
     async def close(self) -> None:
         """Close every connection."""
-        self._last_place = None
+        self._places.clear()
         if self._pools is not None:
             await self._pools.close()

@@ -42,7 +42,7 @@ class Path:
         except KeyError:
             return MISSING
         for part in self.parts:
-            value = attribute(value, part)
+            value = value.get(part, MISSING) if type(value) is dict else attribute(value, part)
         return value
 
     def undefined(self, text: str) -> TemplateUndefined:

@@ -7,7 +7,7 @@ inside a longer text becomes `***`. Redact before cutting a text short: half a s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from noetl.kernel.lazy import LAZY, Composite, is_lazy
@@ -186,21 +186,23 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
 
 def _gather(value: Any, texts: list[str], tables: list[Any]) -> None:
     """All texts of a value, and its tables, which are searched by themselves."""
-    kind = type(value)
-    if kind is str or isinstance(value, str):
-        texts.append(value)
-    elif kind is dict or isinstance(value, dict | Composite):
-        for key, inner in value.items():
-            texts.append(str(key))
-            _gather(inner, texts, tables)
-    elif kind is list or isinstance(value, list | tuple):
-        for inner in value:
-            _gather(inner, texts, tables)
-    elif isinstance(value, int | float):
-        if kind is not bool:
-            texts.append(str(value))
-    elif is_lazy(value):
-        tables.append(value)
+    waiting: list[Iterable[Any]] = [(value,)]
+    while waiting:
+        for element in waiting.pop():
+            kind = type(element)
+            if kind is str or isinstance(element, str):
+                texts.append(element)
+            elif element is None or kind is bool:
+                continue
+            elif kind is dict or isinstance(element, dict | Composite):
+                texts += map(str, element)
+                waiting.append(element.values())
+            elif kind is list or isinstance(element, list | tuple):
+                waiting.append(element)
+            elif isinstance(element, int | float):
+                texts.append(str(element))
+            elif is_lazy(element):
+                tables.append(element)
 
 
 def _label(reference: str) -> str:

@@ -119,6 +119,7 @@ class Pipeline:
         self._outcomes: dict[str, str] = {}
         self._views: dict[str, ResultView] = {}
         self._previous: Any = None
+        self._previous_view: ResultView | None = None
         self._assigned: Json = {}
         self._written: Json = {}
         self._place = 0
@@ -159,7 +160,9 @@ class Pipeline:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
         self._rearmost = None
         self._ready = self._script.task(self._place)
-        self._views = {name: self._view(name) for name in self._results}
+        self._views = {name: self._view(name, result, self._outcomes[name]) for name, result in self._results.items()}
+        good = self._last_good
+        self._previous_view = None if good is None else self._view(good, self._previous)
         self._input = {}
         self._input = self._given()
 
@@ -278,21 +281,15 @@ class Pipeline:
         names["results"] = Views(self._views)
         names["_task"] = ready.name
         names["_attempt"] = self._attempts.get(ready.name, 0)
-        names["_prev"] = self._previous_view()
+        names["_prev"] = self._previous_view
         names |= self._input
         names["input"] = _showing(self._input)
         names["iter"] = self._iter
         names |= self._outside.foremost
         return names
 
-    def _previous_view(self) -> ResultView | None:
-        if self._last_good is None:
-            return None
-        return ResultView(self._previous, http=self._script.task(self._script.places[self._last_good]).is_http)
-
-    def _view(self, task: str) -> ResultView:
-        is_http = self._script.task(self._script.places[task]).is_http
-        return ResultView(self._results[task], self._outcomes[task], http=is_http)
+    def _view(self, task: str, result: Any, outcome: str = "ok") -> ResultView:
+        return ResultView(result, outcome, http=self._script.task(self._script.places[task]).is_http)
 
     def _about(self, said: TaskOutcome) -> Json:
         if said.adopted is not None:
@@ -357,13 +354,13 @@ class Pipeline:
 
     def _keep(self, said: TaskOutcome, about: Json) -> None:
         ready, outcome, result = self._ready, "ok", said.result
-        if said.error is None:
-            self._last_good, self._previous = ready.name, result
-        else:
+        if said.error is not None:
             outcome, result = "error", error_view(result, said.error)
+        view = self._views[ready.name] = ResultView(result, outcome, http=ready.is_http)
+        if said.error is None:
+            self._last_good, self._previous, self._previous_view = ready.name, result, view
         self._results[ready.name] = result
         self._outcomes[ready.name] = outcome
-        self._views[ready.name] = ResultView(result, outcome, http=ready.is_http)
         self._last = ready.name
         self._last_output = about
 

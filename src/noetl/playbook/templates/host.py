@@ -7,10 +7,10 @@ Whoever renders where one of them has no business (the engine has no tokens) lea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from noetl.playbook.templates.errors import TemplateFailed
-from noetl.playbook.templates.limits import Limits
+from noetl.playbook.templates.limits import USUAL, Limits
 
 __all__ = ["ALONE", "Host"]
 
@@ -26,7 +26,7 @@ class Host:
     now: str | Callable[[], str] | None = None
     token: Callable[[str], str] | None = None
     encrypt_secret: Callable[[str], str] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = USUAL
 
     def time(self) -> str:
         if self.now is None:

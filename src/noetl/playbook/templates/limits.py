@@ -14,7 +14,7 @@ from typing import Any
 from noetl.kernel.lazy import LAZY
 from noetl.playbook.templates.errors import TemplateLimit
 
-__all__ = ["LENT", "MAX_ARGUMENTS", "MAX_BITS", "MAX_DEPTH", "Budget", "Limits", "survey"]
+__all__ = ["LENT", "MAX_ARGUMENTS", "MAX_BITS", "MAX_DEPTH", "USUAL", "Budget", "Limits", "survey"]
 
 MAX_BITS = 8192  # of a whole number; Python prints no more than 4300 digits
 MAX_ARGUMENTS = 256
@@ -36,6 +36,9 @@ class Limits:
     value: int = 1 << 24  # characters of one string inside an expression
     items: int = 1_000_000  # elements of one list
     depth: int = 24  # macros and recursive loops inside each other
+
+
+USUAL = Limits()
 
 
 class Budget:

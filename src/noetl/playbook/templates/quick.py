@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from noetl.playbook.templates.errors import TemplateError
 from noetl.playbook.templates.host import Host
-from noetl.playbook.templates.limits import survey
+from noetl.playbook.templates.limits import USUAL, survey
 from noetl.playbook.templates.simple import Path, is_text_only, path_of
 from noetl.playbook.templates.text import to_json
 from noetl.playbook.templates.views import MISSING, ResultView
@@ -96,6 +96,8 @@ class Quick:
 
 
 def _is_roomy(limits: Limits) -> bool:
+    if limits is USUAL:
+        return True
     return limits.work >= _LEAST_WORK and limits.text >= _MOST_TEXT and limits.value >= _MOST_TEXT
 
 
@@ -137,10 +139,10 @@ class _Phrase:
 
     def print(self, names: Mapping[str, Any]) -> str:
         done = [self.pieces[0]]
-        for expression, piece in zip(self.expressions, self.pieces[1:], strict=True):
+        for number, expression in enumerate(self.expressions, 1):
             found = expression.value(names)
             done.append(found if type(found) is str else _printed(found))
-            done.append(piece)
+            done.append(self.pieces[number])
         printed = "".join(done)
         if len(printed) > _MOST_TEXT:
             raise _Unsure

@@ -64,18 +64,20 @@ class Client:
         """Send it, follow where it is allowed to, and read the answer to its end."""
         started = time.monotonic()
         response, moved_to = await self._final(request)
-        async with response:
-            headers = _headers(response)
+        headers = _headers(response)
+        try:
             body = await self._read(response, headers, scratch)
-            return Answer(
-                status=response.status,
-                reason=response.reason or "",
-                headers=headers,
-                url=request.public if moved_to is None or str(moved_to) == request.url else str(moved_to),
-                body=body,
-                charset=response.charset if "charset" in headers.get("content-type", "").lower() else None,
-                elapsed=round(time.monotonic() - started, 6),
-            )
+        finally:
+            response.release()
+        return Answer(
+            status=response.status,
+            reason=response.reason or "",
+            headers=headers,
+            url=request.public if moved_to is None or str(moved_to) == request.url else str(moved_to),
+            body=body,
+            charset=response.charset if "charset" in headers.get("content-type", "").lower() else None,
+            elapsed=round(time.monotonic() - started, 6),
+        )
 
     async def close(self) -> None:
         """Close every connection."""

@@ -107,15 +107,23 @@ def _after_comment(text: str, position: int) -> int | None:
 
 async def statements_of(call: Call) -> list[str]:
     """The statements of a task, in order. Raises BadField when there are none."""
-    fields = call.fields
-    name = next((name for name in SQL_FIELDS if fields.get(name) is not None), None)
-    if name is None:
-        raise BadField(f"there is no SQL; give one of {', '.join(SQL_FIELDS)}", code="FIELD_MISSING")
-    value = await _loaded(call) if name == "script" else fields[name]
-    found = [statement for text in _texts(name, value) for statement in split(text)]
+    name, value = _written(call.fields)
+    if name == "script":
+        value = await _loaded(call)
+    if type(value) is str and name in SQL_RENDERING:
+        found = split(value)
+    else:
+        found = [statement for text in _texts(name, value) for statement in split(text)]
     if not found:
         raise BadField(f"{name} holds no statement", code="FIELD_MISSING")
     return found
+
+
+def _written(fields: Json) -> tuple[str, Any]:
+    for name in SQL_FIELDS:
+        if (value := fields.get(name)) is not None:
+            return name, value
+    raise BadField(f"there is no SQL; give one of {', '.join(SQL_FIELDS)}", code="FIELD_MISSING")
 
 
 async def _loaded(call: Call) -> Any:

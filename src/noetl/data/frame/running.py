@@ -165,20 +165,18 @@ class _Rows:
         self._given = given
         self._body = body
         self._allowance = Allowance(plan.policy)
-        self._row_bytes = given.size // max(1, given.count)
+        self._count = given.count
+        self._row_bytes = given.size // max(1, self._count)
         self._said: list[Said | None] = []
+        """What came of the rows that were begun, in their order."""
         self._is_broken = False
         self._lost: int | None = None
         """The row whose process was lost, if one was."""
         self._since = time.monotonic()
 
-    @property
-    def _begun(self) -> int:
-        return len(self._said)
-
     async def run(self) -> None:
         """Run rows until all are done, or no further one is to be begun."""
-        width = min(self._plan.policy.row_concurrency, self._given.count)
+        width = min(self._plan.policy.row_concurrency, self._count)
         if width <= 1:
             await self._run_many()
             return
@@ -194,12 +192,13 @@ class _Rows:
                 self._since = time.monotonic()
 
     def _may_begin(self) -> bool:
-        if self._begun >= self._given.count or self._is_broken or self._lost is not None:
+        begun = len(self._said)
+        if begun >= self._count or self._is_broken or self._lost is not None:
             return False
-        return not self._begun or not self._allowance.is_used_up
+        return not begun or not self._allowance.is_used_up
 
     async def _run_next(self) -> None:
-        place = self._begun
+        place = len(self._said)
         self._said.append(None)
         said = await self._body.run_row(place)
         if isinstance(said.result, LazyMapping):
@@ -213,10 +212,10 @@ class _Rows:
 
     def ran(self) -> Ran:
         """What the rows have come to together."""
-        frame, done = self._frame, self._begun
+        frame, done = self._frame, len(self._said)
         if self._lost is not None:
             return Ran(outcome=self._again(self._lost))
-        skipped = self._given.count - done if self._is_broken else 0
+        skipped = self._count - done if self._is_broken else 0
         said = [one for one in self._said if one is not None]
         outcomes = {"ok": 0, "error": 0, "break": 0, "skipped": skipped}
         assigned: Json = {}

@@ -35,6 +35,7 @@ _BODILESS = frozenset({"GET", "DELETE", "HEAD"})
 # The length is that of the body we send, and how it is framed is the library's business.
 _PRIVATE = frozenset({"authorization", "cookie"})
 _OURS = frozenset({"content-length", "transfer-encoding"})
+_BODIES = frozenset({"data", "json", "payload", "form", "body"})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def request_of(call: Call) -> Request:
     fields = call.fields
     method = _method(fields.get("method"))
     headers = _headers(fields.get("headers"))
-    body = _body(fields, method, headers.get("content-type", ("", ""))[1])
+    body = _NOTHING if _BODIES.isdisjoint(fields) else _body(fields, method, headers.get("content-type", ("", ""))[1])
     credentials = credentials_of(call.auth)
     address = _address(fields)
     for name, value in credentials.headers.items():
@@ -109,8 +110,8 @@ class _Address(msgspec.Struct, frozen=True):
     shown: str
     login: tuple[str, str] | None
 
-    def with_query(self, *queries: str) -> str:
-        return _longer(self.url, "&".join(filter(None, queries)))
+    def with_query(self, query: str, more: str) -> str:
+        return _longer(self.url, f"{query}&{more}" if query and more else query or more)
 
 
 def _longer(url: str, query: str) -> str:
@@ -180,8 +181,8 @@ def _pairs(name: str, value: Any) -> str:
         raise BadField(f"{name} must be a mapping")
     pairs: list[str] = []
     for key, given in value.items():
-        items = given if isinstance(given, list | tuple) else (given,)
-        pairs += [f"{_spelled(str(key))}={_spelled(_word(item))}" for item in items if item is not None]
+        name, items = _spelled(str(key)), given if isinstance(given, list | tuple) else (given,)
+        pairs += [f"{name}={_spelled(_word(item))}" for item in items if item is not None]
     return "&".join(pairs)
 
 
@@ -191,7 +192,9 @@ def _spelled(text: str) -> str:
 
 
 def _word(item: Any) -> str:
-    if type(item) is str or type(item) is int:
+    if type(item) is str:
+        return item
+    if type(item) is int:
         return str(item)
     if isinstance(item, bool | Mapping | list):
         return msgspec.json.encode(item).decode()

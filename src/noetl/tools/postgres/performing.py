@@ -85,7 +85,8 @@ class Pools:
 async def work_of(call: Call) -> Work:
     """What a call is to do. Raises Refused."""
     fields = call.fields
-    for name in sorted(CONNECTION_FIELDS & fields.keys()):
+    if not CONNECTION_FIELDS.isdisjoint(fields):
+        name = min(CONNECTION_FIELDS & fields.keys())
         raise BadField(f"a postgres task may not have '{name}': use a credential in auth", code="FIELD_NOT_ALLOWED")
     table = fields.get("effect_table")
     work = Work(

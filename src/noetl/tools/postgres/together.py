@@ -174,7 +174,8 @@ async def _all(connection: Connection, some: list[_Waiting]) -> list[Json] | Non
         return None
     while True:
         assert cursor.pgresult is not None
-        await learn_types(connection, cursor.pgresult)
+        if cursor.pgresult.nfields:
+            await learn_types(connection, cursor.pgresult)
         answers.append(result_of([answer_of(connection, cursor.pgresult)]))
         if not cursor.nextset():
             return answers

@@ -201,7 +201,7 @@ class _Rows:
         place = len(self._said)
         self._said.append(None)
         said = await self._body.run_row(place)
-        if isinstance(said.result, LazyMapping):
+        if type(said.result) is not dict and isinstance(said.result, LazyMapping):
             said = _unfolded(said)
         self._said[place] = said
         if said.error is not None and _is_lost(self._plan, self._frame, said):

@@ -17,6 +17,8 @@ _FALSE = frozenset({"", "false", "0", "no", "none"})
 
 def truth(value: Any) -> bool:
     """A boolean as is; text by its meaning; anything else by emptiness or zero."""
+    if type(value) is bool:
+        return value
     if isinstance(value, str):
         return value.strip().lower() not in _FALSE
     if isinstance(value, VIEWS):

@@ -192,15 +192,14 @@ def _gather(value: Any, texts: list[str], tables: list[Any]) -> None:
             kind = type(element)
             if kind is str or isinstance(element, str):
                 texts.append(element)
-            elif element is None or kind is bool:
-                continue
+            elif isinstance(element, int | float):
+                if kind is not bool:
+                    texts.append(str(element))
             elif kind is dict or isinstance(element, dict | Composite):
                 texts += map(str, element)
                 waiting.append(element.values())
             elif kind is list or isinstance(element, list | tuple):
                 waiting.append(element)
-            elif isinstance(element, int | float):
-                texts.append(str(element))
             elif is_lazy(element):
                 tables.append(element)
 

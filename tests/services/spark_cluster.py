@@ -17,6 +17,7 @@ from typing import NamedTuple
 from noetl.data.session.distribution import spark_home
 from noetl.data.session.java import find_java
 from tests.services.emulator import free_ports, running, wait_for
+from tests.services.quick_java import quick_java
 
 __all__ = ["Cluster", "connect_server", "spark_cluster"]
 
@@ -87,7 +88,7 @@ def _environment() -> list[str]:
     return [
         "env", f"JAVA_HOME={find_java().home}", f"SPARK_HOME={spark_home()}", "SPARK_LOCAL_IP=127.0.0.1",
         f"PYSPARK_PYTHON={sys.executable}", f"PATH={os.environ['PATH']}", "SPARK_DAEMON_MEMORY=512m",
-        "SPARK_DAEMON_JAVA_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        *(f"{name}={value}" for name, value in quick_java().items()),
     ]  # fmt: skip
 
 

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.services.quick_java import QUICK
+
 __all__ = ["Commands"]
 
 
@@ -72,9 +74,4 @@ from noetl.runtime.stages import spark_host
 spark_host.is_worth_it = lambda *_, **__: True
 main()
 """
-# A JVM that lives for a minute: compiling for hours of work, and collecting on all cores, cost it more.
-_CONF = (
-    "spark.driver.memory=512m,spark.executor.memory=512m,"
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC,"
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-)
+_CONF = f"spark.driver.memory=512m,spark.executor.memory=512m,spark.executor.extraJavaOptions={QUICK}"

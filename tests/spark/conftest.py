@@ -12,20 +12,12 @@ from noetl.data.session import SessionConf, SparkSessions, SparkUnavailable
 from noetl.data.session.distribution import need_connect
 from noetl.data.session.java import find_java
 from tests.services.emulator import NOT_AVAILABLE
+from tests.services.quick_java import quick_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for a few minutes: compiling for hours of work, and collecting on all cores, cost it more."""
-CONF = SessionConf(
-    master="local[2]",
-    conf={
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": QUICK,
-        "spark.sql.shuffle.partitions": "4",
-    },
-)
+CONF = SessionConf(master="local[2]", conf={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -38,6 +30,15 @@ def spark_is_there() -> None:
         pytest.skip(f"{NOT_AVAILABLE}: spark: {error}")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms(spark_is_there: None) -> Iterator[None]:
+    """Every Spark that is started from here starts quickly, also those that the pages of the documentation start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_java().items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark_conf() -> SessionConf:
     """What the shared session was started with."""
@@ -45,7 +46,7 @@ def spark_conf() -> SessionConf:
 
 
 @pytest.fixture(scope="session")
-def spark_sessions(spark_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
+def spark_sessions(quick_jvms: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions]:
     """The sessions of this process; they run on two cores."""
     sessions = SparkSessions(tmp_path_factory.mktemp("spark-home"), attach=False)
     sessions.prepare(CONF)

@@ -18,7 +18,7 @@ __all__ = [
 
 Mode = Literal["alone", "shared", "pair"]
 """One process with leases of its own; one whose leases outlive it; two over the same ledger and leases."""
-Place = Literal["append", "read", "lease", "object", "save", "tool"]
+Place = Literal["append", "read", "lease", "object", "save", "tool", "forget"]
 
 
 class _Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):

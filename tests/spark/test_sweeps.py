@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from noetl.data.sweeps.garbage import Garbage, Suspects
+from noetl.errors import NotFound
 from noetl.kernel.names import Home as Cell
 from noetl.kernel.names import ResultCoordinates
 from noetl.payloads.sidecar import sidecar_key
@@ -23,6 +24,7 @@ from noetl.runtime.repair.needs import inside_of, needs_of
 from noetl.runtime.repair.service import Request as RepairRequest
 from noetl.runtime.repair.service import repair
 from noetl.settings import Spark
+from tests.unit.data.sweeps.test_tasks import put_away
 from tests.unit.runtime.plant import Plant, opened
 
 pytestmark = [pytest.mark.usefixtures("our_spark"), pytest.mark.timeout(300)]
@@ -116,6 +118,31 @@ async def test_spark_finds_the_garbage_that_one_process_finds(yard: Yard, trace:
     alone = await yard.collect(spark=False, trace=trace)
     assert (alone.objects, alone.counts.young, alone.counts.foreign) == (5 if trace else 7, 1, 2)
     assert plain(await yard.collect(spark=True, trace=trace)) == plain(alone)
+
+
+async def test_what_archived_executions_need_is_kept_and_looked_at_by_spark_too(yard: Yard) -> None:
+    """The same findings as one process has, and none at all without the archive."""
+    await filled(yard)
+    (kept,) = await yard.plant.embedded.ledger.moved(after_position=0, to_position=1)
+    await put_away(yard.plant.embedded, kept.execution_id or 0)
+    await yard.plant.run(book())
+    alone = await yard.collect(spark=False)
+    assert plain(await yard.collect(spark=True)) == plain(alone)
+    assert yard.plant.embedded.home is not None
+    needs = [need async for need in needs_of(yard.plant.embedded.ledger, kept.root)]
+    for need in needs:
+        (yard.store / need.key).unlink()
+    one, found = [
+        await repair(yard.plant.embedded, yard.plant.embedded.home, RepairRequest(dry_run=True, spark=spark))
+        for spark in (False, True)
+    ]
+    assert len(one.objects.findings) == len({need.key for need in needs})
+    assert msgspec.to_builtins(found.objects) == msgspec.to_builtins(one.objects)
+    yard.plant.embedded.home.archive.rename(yard.plant.place / "elsewhere")
+    before = sorted(yard.store.rglob("*"))
+    with pytest.raises(NotFound, match="there is no directory"):
+        await yard.collect(spark=True, delete=True)
+    assert sorted(yard.store.rglob("*")) == before
 
 
 async def test_what_spark_has_found_is_deleted_unless_the_log_names_it_by_now(

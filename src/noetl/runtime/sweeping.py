@@ -12,17 +12,19 @@ from typing import cast
 
 import msgspec
 
+from noetl.archive.whole import WholeLedger
 from noetl.data.sweeps.shelf import Store
-from noetl.errors import AccessRefused, InvalidInput, NotFound
+from noetl.errors import AccessRefused, NotFound
 from noetl.kernel.event import Envelope
 from noetl.ports.ledger import Ledger
 from noetl.runtime.clock import SystemClock
 from noetl.runtime.home import Home
 from noetl.runtime.repair.needs import Need, needs_of_event
 from noetl.runtime.stores import open_objects
+from noetl.runtime.unpacking import bundles, unpacked
 from noetl.settings import Settings
 
-__all__ = ["Shelf", "check_whole", "open_shelf"]
+__all__ = ["Shelf", "open_shelf"]
 
 
 class Shelf(msgspec.Struct, frozen=True):
@@ -36,18 +38,9 @@ class Shelf(msgspec.Struct, frozen=True):
         return needs_of_event(event)
 
 
-async def check_whole(ledger: Ledger) -> None:
-    """Raise InvalidInput if events have left the ledger: what they refer to stands in archives, unread by Spark."""
-    if await ledger.forgotten(limit=1):
-        raise InvalidInput(
-            "some executions have left the ledger for an archive, which Spark does not look into here",
-            hint="leave --spark out: one process reads the archives, too",
-        )
-
-
 @contextlib.asynccontextmanager
 async def open_shelf(home: Path, settings: Settings) -> AsyncIterator[Shelf]:
-    """The store and what the database has of the log.
+    """The store, and the log: what the database has of it, and where a root is asked for, what its archive has.
 
     Raises AccessRefused where payloads are encrypted: Spark is not given their key.
     """
@@ -58,7 +51,8 @@ async def open_shelf(home: Path, settings: Settings) -> AsyncIterator[Shelf]:
         )
     at = Home(home)
     async with contextlib.AsyncExitStack() as opened:
-        ledger = await _open_log(at, settings, opened)
+        ledger = WholeLedger(await _open_log(at, settings, opened), unpacked(bundles(settings)))
+        opened.push_async_callback(ledger.close)
         yield Shelf(cast(Store, await open_objects(at, settings)), ledger)
 
 

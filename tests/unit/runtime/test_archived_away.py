@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from noetl.adapters.sqlite.eventlog import SqliteEventLog, Term
+from noetl.adapters.sqlite.inventory import Inventory
 from noetl.errors import Archived, Conflict, IntegrityMismatch, InvalidInput, NotFound
 from noetl.kernel.event import Recorded
-from noetl.ports.ledger import Stream
+from noetl.ports.ledger import Audited, Stream
 from noetl.ports.shadows import Drift
 from noetl.runtime.archiving import Archiver, open_archiver
 from noetl.runtime.archiving.restoring import restore
 from noetl.runtime.forgetting import open_retention
 from noetl.runtime.gc.collection import Request, collect
+from noetl.runtime.gc.references import References
 from noetl.runtime.holds import Holds
 from noetl.runtime.rebuild import ALL_ARCHIVES, rebuild_rows
 from noetl.runtime.repair.needs import needs_of
-from noetl.runtime.sweeping import check_whole
 from noetl.runtime.unpacking import bundles
 from noetl.runtime.vacuum import vacuum_ledger
 from noetl.runtime.wiring import Embedded
@@ -301,10 +303,32 @@ class TestRebuild:
         assert await self.rows(embedded) == before
 
 
-async def test_spark_does_not_sweep_after_a_log_that_is_partly_in_archives(embedded: Embedded) -> None:
-    await check_whole(embedded.ledger)
+class _ComesBack:
+    """A ledger to which an archived family comes back when somebody has read it to the end."""
+
+    def __init__(self, embedded: Embedded, uri: str) -> None:
+        self._embedded = embedded
+        self._uri = uri
+
+    async def audit(
+        self, *, root: Stream | None = None, after_position: int = 0, limit: int = 1000
+    ) -> Sequence[Audited]:
+        page = await self._embedded.ledger.audit(root=root, after_position=after_position, limit=limit)
+        if root is None and not page:
+            await restore(self._embedded, await bundles(self._embedded.settings)(self._uri), self._uri)
+        return page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._embedded.ledger, name)
+
+
+async def test_what_comes_back_behind_a_reader_is_referred_to_all_the_same(embedded: Embedded) -> None:
+    entry = await embedded.archives.get(ROOTS[0])
+    assert entry is not None
+    every = len(await embedded.ledger.read_all(limit=1000))
     await forget(embedded)
-    request = Request(grace_seconds=0, spark=True)
-    with pytest.raises(InvalidInput, match="left the ledger for an archive") as refused:
-        await collect(embedded, request, lambda _phase, _count: None)
-    assert "leave --spark out" in str(refused.value.hint)
+    with Inventory() as inventory:
+        references = References(cast(Any, _ComesBack(embedded, entry.uri)), inventory)
+        await references.catch_up()
+    assert not await embedded.ledger.forgotten()
+    assert references.events == every

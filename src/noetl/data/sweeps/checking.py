@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from noetl.data.stage.listing import listed_in, stored_at
+from noetl.data.sweeps.roots import roots_in
 from noetl.data.sweeps.shelf import Shelf, at_once, run_there
 from noetl.data.sweeps.spec import CHECKED, NEEDS, SweepSpec, batch_of
 from noetl.errors import Corruption, NotFound
@@ -17,7 +18,7 @@ from noetl.kernel.event import PayloadRef, Recorded
 from noetl.payloads.sweeping.soundness import condition_of
 from noetl.ports.objects import ObjectStore
 
-__all__ = ["check_objects", "need_objects"]
+__all__ = ["check_objects", "need_archived", "need_objects"]
 
 _PAGE = 1000
 
@@ -34,25 +35,45 @@ def need_objects(argument: bytes, batches: Batches) -> Batches:
         for first, last in spans:
             position = first
             while position < last and (page := await _page(shelf, position, last)):
-                rows = [
-                    _need(need.ref, need.key, item.position, turn, is_listing=need.is_listing)
-                    for item in page
-                    for turn, need in enumerate(shelf.needs(item.event))
-                ]
-                yield batch_of(rows, NEEDS)
+                yield batch_of(_needs(shelf, page), NEEDS)
                 position = page[-1].position
 
     return run_there(spec.place, spec.fingerprint, needed)
+
+
+def need_archived(argument: bytes, batches: Batches) -> Batches:
+    """The objects that each archived root needs. They come after all that the ledger has."""
+    spec = msgspec.msgpack.decode(argument, type=SweepSpec)
+    roots = [one for batch in batches for one in roots_in(batch)]
+
+    async def needed(shelf: Shelf) -> AsyncIterator[pa.RecordBatch]:
+        for rank, root in roots:
+            after = 0
+            while page := await shelf.ledger.read_root(root, after_position=after, limit=_PAGE):
+                yield batch_of(_needs(shelf, page, rank), NEEDS)
+                after = page[-1].position
+
+    return run_there(spec.place, spec.fingerprint, needed)
+
+
+def _needs(shelf: Shelf, page: Sequence[Recorded], rank: int = 0) -> list[Row]:
+    return [
+        _need(need.ref, need.key, (rank, item.position, turn), is_listing=need.is_listing)
+        for item in page
+        for turn, need in enumerate(shelf.needs(item.event))
+    ]
 
 
 async def _page(shelf: Shelf, after: int, last: int) -> Sequence[Recorded]:
     return await shelf.ledger.read_all(after_position=after, to_position=last, limit=_PAGE)
 
 
-def _need(ref: PayloadRef, key: str, position: int, turn: int, *, is_listing: bool) -> Row:
+def _need(ref: PayloadRef, key: str, place: tuple[int, int, int], *, is_listing: bool) -> Row:
+    rank, position, turn = place
     listing = msgspec.json.encode(ref).decode() if is_listing else None
     return {
-        "key": key, "position": position, "turn": turn, "sha256": ref.sha256, "bytes": ref.bytes, "listing": listing
+        "key": key, "rank": rank, "position": position, "turn": turn, "sha256": ref.sha256, "bytes": ref.bytes,
+        "listing": listing,
     }  # fmt: skip
 
 
@@ -82,4 +103,5 @@ async def _inside(objects: ObjectStore, row: Row) -> list[Row]:
     except (NotFound, Corruption):
         return []
     needs = [(stored_at(ref), ref) for ref in listed_in(data, listing) if ref.key is None]
-    return [_need(ref, key, row["position"], row["turn"], is_listing=False) for key, ref in needs if key is not None]
+    place = (row["rank"], row["position"], row["turn"])
+    return [_need(ref, key, place, is_listing=False) for key, ref in needs if key is not None]

@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from noetl.adapters.sqlite.inventory import Candidate
 from noetl.data.session.unpacked import run_unpacked
+from noetl.data.sweeps.roots import table_of
 from noetl.data.sweeps.shards import Shard
 from noetl.data.sweeps.spec import JUDGED, LOG, NAMES, OBJECTS, SweepSpec, columns, ddl
+from noetl.kernel.tail import Stream
 from noetl.payloads.sidecar import sidecar_key
 from noetl.payloads.sweeping.judging import FOREVER, OBJECT_IS_DEAD
 
@@ -30,6 +32,8 @@ _TASKS = "noetl.data.sweeps.tasks"
 _SPAN = 20_000
 """Events that a task reads at a time."""
 _TASKS_PER_CORE = 8
+_UNPACKED = 4
+"""Archived executions that are worth a task of their own to read."""
 _LISTED = 16
 """Folders that are worth a task of their own to list."""
 _LOOKED_INTO = 500
@@ -68,11 +72,17 @@ class Garbage:
         self._spec = spec
         self._tasks = max(1, session.sparkContext.defaultParallelism) * _TASKS_PER_CORE
 
-    def hear(self, position: int) -> Heard:
-        """Read the log up to a position. Raises IntegrityMismatch through Spark."""
+    def hear(self, position: int) -> None:
+        """Read what the ledger has of the log up to a position. Raises IntegrityMismatch through Spark."""
         spans = [(after, min(after + _SPAN, position)) for after in range(0, position, _SPAN)]
         rows = pa.table({"after": [one[0] for one in spans], "to": [one[1] for one in spans]}, _SPANS)
         self._log = self._run("hear_log", self._shared(rows, len(spans)), LOG).localCheckpoint()
+
+    def hear_archived(self, roots: Sequence[Stream]) -> Heard:
+        """Read the archives of roots that have left the ledger, too. Raises what opening and reading them raises."""
+        if roots:
+            shared = self._shared(table_of(roots), 1 + len(roots) // _UNPACKED)
+            self._log = self._log.union(self._run("hear_archives", shared, LOG)).localCheckpoint()
         told = self._log.selectExpr("coalesce(sum(events), 0) AS events", "collect_set(heard) AS tenants").first()
         assert told is not None
         return Heard(events=told["events"], tenants=tuple(told["tenants"]))

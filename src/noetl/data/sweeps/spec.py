@@ -49,9 +49,12 @@ NAMES = columns(identity=pa.binary(), damaged=pa.string())
 """An object that another names, or the key of one that cannot be read."""
 
 NEEDS = columns(
-    key=pa.string(), position=pa.int64(), turn=pa.int64(), sha256=pa.string(), bytes=pa.int64(), listing=pa.string()
-)
-"""An object that the log needs, and the first event that does; `listing` is the reference to one that names others."""
+    key=pa.string(), rank=pa.int64(), position=pa.int64(), turn=pa.int64(), sha256=pa.string(), bytes=pa.int64(),
+    listing=pa.string(),
+)  # fmt: skip
+"""An object that the log needs, and the first event that does; `listing` is the reference to one that names others.
+
+`rank` is that of the archived root which the event is of. It is 0 for all that the ledger has: that comes first."""
 CHECKED = pa.schema(
     [*NEEDS, pa.field("condition", pa.string()), pa.field("checked", pa.int64()), pa.field("sound_bytes", pa.int64())]
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from noetl.data.sweeps.faults import carried
 from noetl.data.sweeps.mentions import Mentions
+from noetl.data.sweeps.roots import roots_in
 from noetl.data.sweeps.shards import Shard
 from noetl.data.sweeps.shelf import Shelf, Store, at_once, run_there
 from noetl.data.sweeps.spec import JUDGED, LOG, NAMES, OBJECTS, SweepSpec, batch_of
@@ -21,7 +22,7 @@ from noetl.payloads.sweeping.naming import Named, read_key
 from noetl.payloads.sweeping.tracing import Damaged, names_inside
 from noetl.ports.objects import ObjectInfo
 
-__all__ = ["hear_log", "judge_objects", "list_objects", "look_inside"]
+__all__ = ["hear_archives", "hear_log", "judge_objects", "list_objects", "look_inside"]
 
 _ROWS = 10_000
 _PAGE = 1000
@@ -95,6 +96,22 @@ def hear_log(argument: bytes, batches: Batches) -> Batches:
     async def heard(shelf: Shelf) -> AsyncIterator[pa.RecordBatch]:
         for after, to in spans:
             yield _told(await _heard(shelf, after, to, follow=spec.follow))
+
+    return run_there(spec.place, spec.fingerprint, heard)
+
+
+def hear_archives(argument: bytes, batches: Batches) -> Batches:
+    """What the archive of each root says of objects."""
+    spec = msgspec.msgpack.decode(argument, type=SweepSpec)
+    roots = [root for batch in batches for _, root in roots_in(batch)]
+
+    async def heard(shelf: Shelf) -> AsyncIterator[pa.RecordBatch]:
+        for root in roots:
+            told, after = Mentions(), 0
+            while page := await shelf.ledger.audit(root=root, after_position=after, limit=_PAGE):
+                await in_thread(told.hear, page, follow=spec.follow)
+                after = page[-1].position
+            yield _told(told)
 
     return run_there(spec.place, spec.fingerprint, heard)
 

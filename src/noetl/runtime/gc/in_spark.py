@@ -18,9 +18,8 @@ from noetl.data.sweeps.shelf import fingerprint, opened_shelf
 from noetl.data.sweeps.spec import SweepSpec
 from noetl.runtime.gc.collector import Collector, Progress
 from noetl.runtime.gc.ownership import OWNER_KEY
-from noetl.runtime.gc.references import References, documents_of
+from noetl.runtime.gc.references import References, archived_roots, documents_of
 from noetl.runtime.installation import STORE_KEY
-from noetl.runtime.sweeping import check_whole
 from noetl.runtime.wiring import Embedded
 
 __all__ = ["find_in_spark", "place_of"]
@@ -39,7 +38,6 @@ async def find_in_spark(
     from noetl.data.sweeps.garbage import Garbage
     from noetl.data.sweeps.session import sweep_session
 
-    await check_whole(embedded.ledger)
     place = place_of(embedded)
     spec = SweepSpec(
         place=place,
@@ -54,7 +52,11 @@ async def find_in_spark(
         shards = await plan_shards(shelf.objects)
     async with sweep_session(Path(place.home), embedded.settings, "noetl-gc") as spark:
         garbage = Garbage(spark.session, spec)
-        heard = await spark.run(lambda: garbage.hear(position), "noetl gc: what the log refers to")
+        before = await archived_roots(embedded.ledger)
+        await spark.run(lambda: garbage.hear(position), "noetl gc: what the log refers to")
+        # One that went, or came back, while the log was read may have done so behind the reader.
+        archived = list(dict.fromkeys([*before, *await archived_roots(embedded.ledger)]))
+        heard = await spark.run(lambda: garbage.hear_archived(archived), "noetl gc: what archives refer to")
         progress("read events", heard.events)
         tenants = {*heard.tenants, embedded.settings.tenant.id}
         documents = [digest async for page in documents_of(embedded.catalog, tenants) for digest in page]
@@ -67,7 +69,7 @@ async def find_in_spark(
     counts = collector.counts
     counts.objects, counts.bytes, counts.young, counts.foreign = seen.objects, seen.bytes, seen.young, seen.foreign
     counts.damaged = list(damaged)
-    await references.go_on_from(position, heard.events)
+    await references.go_on_from(position, heard.events, archived)
     collector.reconsider()
 
 

@@ -15,7 +15,7 @@ from noetl.payloads.sweeping.judging import FOREVER
 from noetl.ports.catalog import Catalog
 from noetl.ports.ledger import Audited, Ledger, Stream
 
-__all__ = ["References", "documents_of"]
+__all__ = ["References", "archived_roots", "documents_of"]
 
 _PAGE = 1000
 
@@ -41,15 +41,14 @@ class References:
         What has left the ledger for an archive keeps its objects alive all the same; an archive that cannot be read
         raises, too.
         """
+        before = await archived_roots(self._ledger)
         while page := await self._ledger.audit(after_position=self.position, limit=_PAGE):
             await in_thread(self._take, page)
             self.position = page[-1].position
-        after: Stream | None = None
-        while left := await self._ledger.forgotten(after=after, limit=_PAGE):
-            for one in left:
-                if one.root not in self._archived:
-                    await self._take_archived(one.root)
-            after = left[-1].root
+        # One that came back meanwhile may have done so behind the reader.
+        for root in dict.fromkeys([*before, *await archived_roots(self._ledger)]):
+            if root not in self._archived:
+                await self._take_archived(root)
 
     async def _take_archived(self, root: Stream) -> None:
         position = 0
@@ -58,9 +57,13 @@ class References:
             position = page[-1].position
         self._archived.add(root)
 
-    async def go_on_from(self, position: int, events: int) -> None:
-        """Take what has been committed after a position; what comes before it has been read by somebody else."""
+    async def go_on_from(self, position: int, events: int, archived: Iterable[Stream]) -> None:
+        """Take what has been committed after a position; what comes before it has been read by somebody else.
+
+        So have the archives of some roots.
+        """
         self.position, self.events = position, events
+        self._archived.update(archived)
         await self.catch_up()
 
     async def add_catalog(self, catalog: Catalog, own_tenant: str) -> None:
@@ -76,6 +79,14 @@ class References:
         self.listings |= told.listings
         self._inventory.refer(told.references)
         self._inventory.meet(told.executions)
+
+
+async def archived_roots(ledger: Ledger) -> list[Stream]:
+    """The roots that have left the ledger for an archive, in order."""
+    roots: list[Stream] = []
+    while left := await ledger.forgotten(after=roots[-1] if roots else None, limit=_PAGE):
+        roots += [one.root for one in left]
+    return roots
 
 
 async def documents_of(catalog: Catalog, tenants: Iterable[str]) -> AsyncIterator[list[bytes]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noetl.data.sweeps import checking
-from tests.unit.data.sweeps.test_tasks import place, run, spec_of
+from tests.unit.data.sweeps.test_tasks import away, place, run, spec_of
 
-__all__ = ["place"]
+__all__ = ["away", "place"]
 
 
 def test_every_object_that_an_event_needs_is_told_with_its_place(place: Path) -> None:
@@ -17,6 +18,13 @@ def test_every_object_that_an_event_needs_is_told_with_its_place(place: Path) ->
     assert {need["key"].partition("/")[0] for need in needs} == {"default", "noetl"}
     assert [need["position"] for need in needs] == sorted(need["position"] for need in needs)
     assert run(checking.need_objects, spec_of(place), {"after": 0, "to": 3}) == needs[:1]
+
+
+def test_what_an_archived_event_needs_comes_with_the_rank_of_its_root(tmp_path: Path, away: dict[str, Any]) -> None:
+    needs = run(checking.need_archived, spec_of(tmp_path), {**away, "rank": 3})
+    assert {need["rank"] for need in needs} == {3}
+    assert {need["key"].partition("/")[0] for need in needs} == {"default", "noetl"}
+    assert run(checking.need_objects, spec_of(tmp_path), {"after": 0, "to": 7}) == []
 
 
 @pytest.mark.parametrize(("content", "condition"), [(None, "missing"), (b"", "damaged"), (b"other", "damaged")])

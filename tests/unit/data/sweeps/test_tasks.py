@@ -15,7 +15,12 @@ from noetl.data.sweeps import tasks
 from noetl.data.sweeps.shelf import fingerprint
 from noetl.data.sweeps.spec import SweepSpec
 from noetl.errors import NoetlError
+from noetl.kernel.streams import execution_stream
+from noetl.kernel.tail import Stream
 from noetl.payloads.sweeping.judging import FOREVER
+from noetl.runtime.archiving import open_archiver
+from noetl.runtime.forgetting import open_retention
+from noetl.runtime.wiring import Embedded
 from noetl.settings import Settings
 from tests.unit.runtime.plant import opened
 
@@ -66,6 +71,44 @@ def test_a_log_is_heard_in_spans(place: Path) -> None:
 
     assert of(whole) == of(parts)
     assert of(whole)[1:3] == (7, {"default"})
+
+
+async def put_away(embedded: Embedded, execution_id: int) -> Stream:
+    """Archive an execution, and let its events leave the ledger."""
+    assert embedded.home is not None
+    root = Stream("default", execution_stream(execution_id))
+    await (await open_archiver(embedded, embedded.home, embedded.settings)).archive(root)
+    async for _ in open_retention(embedded, embedded.settings, min_age=0).sweep(apply=True):
+        continue
+    assert await embedded.ledger.forgotten(root=root)
+    return root
+
+
+@pytest.fixture
+async def away(tmp_path: Path) -> dict[str, Any]:
+    """An execution whose events are in an archive only, as a task is told of it."""
+    async with opened(tmp_path) as plant:
+        root = await put_away(plant.embedded, (await plant.run(BOOK)).execution_id)
+    return {"rank": 1, "tenant": root.tenant_id, "stream": root.stream_id}
+
+
+def test_an_archive_is_heard_like_the_log(tmp_path: Path, away: dict[str, Any], place: Path) -> None:
+    archived = run(tasks.hear_archives, spec_of(tmp_path), away)
+    (events,) = (row["events"] for row in archived if row["events"])
+    logged = run(tasks.hear_log, spec_of(tmp_path), {"after": 0, "to": 2 * events})
+    assert [row["events"] for row in logged if row["events"]] == [events]
+    assert {row["execution"] for row in archived if row["ended"]} == {int(away["stream"].split("/")[1])}
+    assert sum(row["identity"] is not None for row in archived) >= 2
+
+
+def test_an_archive_that_cannot_be_read_stops_the_sweep(tmp_path: Path, away: dict[str, Any]) -> None:
+    (segment,) = (tmp_path / "home" / "archive").rglob("segment-000001.jsonl.zst")
+    segment.write_bytes(segment.read_bytes()[:-9])
+    with pytest.raises(Exception, match=r"segment-000001.jsonl.zst"):
+        run(tasks.hear_archives, spec_of(tmp_path), away)
+    (tmp_path / "home" / "archive").rename(tmp_path / "elsewhere")
+    with pytest.raises(Exception, match="there is no directory"):
+        run(tasks.hear_archives, spec_of(tmp_path), away)
 
 
 def test_an_executor_whose_log_ends_too_soon_says_so(place: Path) -> None:

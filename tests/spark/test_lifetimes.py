@@ -1,4 +1,4 @@
-"""Sessions of other processes: killed, restarted, kept warm, on a cluster, on a Connect server."""
+"""Sessions of other processes: killed, restarted, kept warm, on a Connect server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,51 +17,10 @@ import pytest
 
 from noetl.data.session.warm import Warm
 from tests.services.emulator import wait_for
-from tests.services.spark_cluster import connect_server, spark_cluster
+from tests.services.spark_cluster import connect_server
+from tests.spark.processes import PROLOGUE, process, run, told
 
 pytestmark = pytest.mark.timeout(300)  # several JVMs each, on a machine that may be busy
-PROLOGUE = """
-import asyncio, json, os, signal, sys, threading
-from pathlib import Path
-from noetl.data.session import SessionConf, SparkSessions, explain, run_job, running
-HOME = Path(sys.argv[1])
-def conf(master="local[2]", **settings):
-    return SessionConf(master=master, conf={"spark.driver.memory": "512m", **settings}, ui=False)
-def say(**what):
-    print(json.dumps(what), flush=True)
-def same(batches):
-    yield from batches
-"""
-
-
-@contextmanager
-def process(home: Path, code: str) -> Iterator[subprocess.Popen[str]]:
-    """A process with Spark in it, which says what it finds as lines of JSON."""
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PROLOGUE + textwrap.dedent(code), str(home)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
-def told(started: subprocess.Popen[str]) -> dict[str, Any]:
-    assert started.stdout is not None
-    line = started.stdout.readline()
-    assert line, f"it ended with {started.wait()}"
-    document: dict[str, Any] = json.loads(line)
-    return document
-
-
-def run(home: Path, code: str) -> dict[str, Any]:
-    with process(home, code) as started:
-        document = told(started)
-        assert started.wait(60) == 0
-        return document
 
 
 def is_alive(pid: int) -> bool:
@@ -220,29 +178,6 @@ class TestWarm:
 
 
 class TestElsewhere:
-    def test_a_cluster_gets_our_package_and_the_users_modules(self, tmp_path: Path) -> None:
-        (tmp_path / "modules").mkdir()
-        (tmp_path / "modules" / "users_module.py").write_text("ANSWER = 42\n")
-        code = """
-        def look(_):
-            import noetl, users_module
-            return [(noetl.__file__, users_module.ANSWER)]
-        async def main():
-            sessions = SparkSessions(HOME)
-            session = await sessions.get(conf(MASTER, **{"spark.executor.memory": "512m"}), modules=[HOME / "modules"])
-            with running(session, "look"):
-                found = session.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()
-            say(kind=sessions.info().kind, cores=session.sparkContext.defaultParallelism,
-                files=sorted({file for file, _ in found}), answers=sorted({answer for _, answer in found}))
-            sessions.close()
-        asyncio.run(main())
-        """
-        with spark_cluster(tmp_path / "cluster") as cluster:
-            said = run(tmp_path, f"MASTER = {cluster.master!r}\n" + textwrap.dedent(code))
-
-        assert (said["kind"], said["answers"], said["cores"]) == ("own", [42], 2)
-        assert all(".zip/noetl/__init__.py" in file for file in said["files"])
-
     def test_a_connect_server_runs_sql_and_python_and_is_not_classic(self, tmp_path: Path) -> None:
         code = """
         async def main():

@@ -1,4 +1,4 @@
-"""Slots on a standalone cluster: the same rows as everywhere else, also when the executors are killed."""
+"""A standalone cluster: what it gets, and slots on it, which come to the same rows, also when executors are killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import signal
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ from noetl.settings import Settings, Spark
 from tests.contracts.slot_host import DOUBLE, ORIGIN, ground, numbers, write_parquet
 from tests.services.counter import counting
 from tests.services.postgres import Database, postgres, postgres_server
+from tests.services.quick_java import QUICK
 from tests.services.spark_cluster import Cluster, spark_cluster
 from tests.spark.commands import Commands
+from tests.spark.processes import run
 
 __all__ = ["postgres", "postgres_server"]
 
@@ -204,3 +207,27 @@ def test_killed_executors_cost_the_frames_in_their_hands(cluster: Cluster, noetl
     assert len(counter.calls) == len(counter.keys) == ROWS
     assert counter.total <= ROWS + noetl.abandoned() * 4
     assert document["result"]["rows"] == ROWS
+
+
+def test_a_cluster_gets_our_package_and_the_users_modules(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "users_module.py").write_text("ANSWER = 42\n")
+    code = """
+    def look(_):
+        import noetl, users_module
+        return [(noetl.__file__, users_module.ANSWER)]
+    async def main():
+        sessions = SparkSessions(HOME)
+        given = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK}
+        session = await sessions.get(conf(MASTER, **given), modules=[HOME / "modules"])
+        with running(session, "look"):
+            found = session.sparkContext.parallelize(range(4), 4).mapPartitions(look).collect()
+        say(kind=sessions.info().kind, cores=session.sparkContext.defaultParallelism,
+            files=sorted({file for file, _ in found}), answers=sorted({answer for _, answer in found}))
+        sessions.close()
+    asyncio.run(main())
+    """
+    said = run(tmp_path, f"MASTER, QUICK = {cluster.master!r}, {QUICK!r}\n" + textwrap.dedent(code))
+
+    assert (said["kind"], said["answers"], said["cores"]) == ("own", [42], 2)
+    assert all(".zip/noetl/__init__.py" in file for file in said["files"])

@@ -3,8 +3,9 @@
     python scripts/run_tests.py [arguments for pytest]
 
 The suites that share nothing run together; the ones that start services of their own run one after the
-other. A suite that has no tests yet is left out. What could not be tested because an emulator is not to be had
-here is named at the end.
+other. Where the tests of a file share a Spark, a file is run by one process, and two files at a time: more Sparks would
+not fit into a small machine. A suite that has no tests yet is left out. What could not be tested because an emulator is
+not to be had here is named at the end.
 
 Tests of real processes and services depend on how busy the machine is. A few failures are run again, alone, once:
 what fails twice fails the run, what passes the second time is named at the end as unsteady and wants mending. The
@@ -24,7 +25,8 @@ from xml.etree import ElementTree
 TESTS = Path("tests")
 TOGETHER = ("unit", "contracts", "golden", "docs")
 ALONE = ("simulation", "spark", "distributed", "e2e")
-ONE_PROCESS = ("spark", "distributed")  # they share one Spark session, one Postgres and one NATS
+IN_TWO = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]  # in their own order: what takes longest, first
+WAYS: dict[str, list[str]] = {"spark": IN_TWO, "distributed": []}
 STEADY = ("simulation",)
 FEW = 3  # more failures than these have one cause, which is not how busy the machine is
 TESTS_FAILED = 1
@@ -62,7 +64,7 @@ def suites() -> list[tuple[str, list[Path], list[str]]]:
     alone = [name for name in ALONE if name in present]
     others = sorted(present - {*TOGETHER, *ALONE})
     found = [("+".join(path.name for path in together), together, ["-n", "auto"])] if together else []
-    return found + [(name, [TESTS / name], [] if name in ONE_PROCESS else ["-n", "auto"]) for name in [*alone, *others]]
+    return found + [(name, [TESTS / name], WAYS.get(name, ["-n", "auto"])) for name in [*alone, *others]]
 
 
 def run(name: str, directories: list[Path], arguments: list[str]) -> Outcome:

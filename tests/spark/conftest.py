@@ -1,4 +1,4 @@
-"""One Spark for the whole suite, and for each test a session of its own on it."""
+"""One Spark for all tests of a process, and for each test a session of its own on it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF = SessionConf(master="local[2]", conf={"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
+
+LONGEST = (
+    "test_lifetimes.py", "test_pages.py", "test_slot_cluster.py", "test_slot_recovery.py", "test_lake_killed.py",
+    "test_tool_recovery.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest first: where files run beside each other, nobody is to wait for one that came last."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

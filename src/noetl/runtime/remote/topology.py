@@ -6,6 +6,7 @@ preference is worth a short wait, and a largest distance is worth a wait for as 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -63,6 +64,7 @@ def locality_of(place: Place) -> Locality:
     return Locality(region=place.region, zone=place.zone, cluster=place.cluster, node=place.node)
 
 
+@functools.lru_cache(maxsize=256)
 def locator(locality: Locality, tenant: str, organization: str, worker_id: str) -> str:
     """The name of a worker that works for a tenant."""
     return str(

@@ -161,7 +161,7 @@ def request_of(call: Call, source: str, directory: str, room: int) -> Request:
         environment={**trace_variables(), **(variables_of(call.auth) if call.auth else {})} or UNSET,
         offered=_offered(call, source) or UNSET,
         room=room,
-        scratch=absolute(call.scratch),
+        scratch=_from_here(call.scratch),
     )
 
 
@@ -195,6 +195,12 @@ def absolute(directory: Path) -> str:
 def _from_root(directory: Path) -> str | None:
     """The same of one that says where it begins, and so stays where it is; None for any other."""
     return os.path.normpath(directory) if directory.is_absolute() else None
+
+
+def _from_here(scratch: Path) -> str:
+    """The same for a directory that most calls are the first to name: to remember it would take longer."""
+    text = str(scratch)
+    return text if os.path.isabs(text) else os.path.abspath(text)  # noqa: PTH100, PTH117 - on the way of every call
 
 
 def _default_workers() -> int:

@@ -13,7 +13,7 @@ from tests.e2e.cli import CORPUS, FRAMES_LOG, ORDERS_LOG, Home
 from tests.e2e.scenes import Scene
 from tests.scribe import Scribe, line_of
 
-EVENTS = 20_000
+EVENTS = 8_000
 _PER_APPEND = 500
 
 

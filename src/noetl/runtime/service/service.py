@@ -189,8 +189,9 @@ class Service:
             status=execution.control.ended or "RUNNING",  # type: ignore[arg-type]  # one of them
             commands_generated=len(execution.control.commands),
         )
-        for _ in range(_TURNS_TO_TELL):
-            await asyncio.sleep(0)
+        if self._runner.routes is not None:
+            for _ in range(_TURNS_TO_TELL):
+                await asyncio.sleep(0)
         return answer
 
     async def take_up(self, execution_id: int) -> bool:

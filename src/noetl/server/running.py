@@ -62,7 +62,6 @@ async def serve(
     """
     config = uvicorn.Config(
         app,
-        http="httptools",
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pyarrow as pa
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Envelope, PayloadRef, record_of
 from noetl.kernel.time import format_time, parse_time
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["SCHEMA", "FeatherWriter", "columns_of", "feather_bytes", "feather_events", "read_feather"]
 
@@ -32,11 +36,28 @@ def _type_of(name: str) -> pa.DataType:
 SCHEMA = pa.schema([(name, _type_of(name)) for name in Envelope.__struct_fields__], metadata={"noetl": "events/1"})
 
 
+class _Passed(io.BufferedWriter):
+    """A pipe or a device, which cannot tell how much has gone into it; the format wants to know."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "wb"))
+        self._count = 0
+
+    def write(self, data: Buffer) -> int:
+        count = super().write(data)
+        self._count += count
+        return count
+
+    def tell(self) -> int:
+        return self._count
+
+
 class FeatherWriter:
     """Writes events as an Arrow IPC file with zstd. Holds one batch in memory at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._sink = pa.OSFile(str(path), "wb")
+        is_special = path.exists() and not path.is_file()
+        self._sink = pa.PythonFile(_Passed(path), "w") if is_special else pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd"))
 
     def write(self, events: Iterable[Envelope]) -> None:

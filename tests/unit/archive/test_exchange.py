@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,25 @@ def test_the_format_is_told_by_the_first_bytes(format_: str, events: list[Envelo
     with open_log(path, format_) as log:
         log.write(events)
     assert list(read_log(path)) == events
+
+
+@formats
+def test_a_device_takes_whatever_is_written(format_: str, events: list[Envelope]) -> None:
+    with open_log(Path("/dev/null"), format_) as log:
+        log.write(events)
+    assert Path("/dev/null").is_char_device()
+
+
+@formats
+def test_what_goes_through_a_pipe_is_a_log(format_: str, events: list[Envelope], tmp_path: Path) -> None:
+    pipe, log_file = tmp_path / "pipe", tmp_path / "log"
+    os.mkfifo(pipe)
+    reading = threading.Thread(target=lambda: log_file.write_bytes(pipe.read_bytes()))
+    reading.start()
+    with open_log(pipe, format_) as log:
+        log.write(events)
+    reading.join()
+    assert list(read_log(log_file)) == events
 
 
 @formats

@@ -143,6 +143,7 @@ class ControlPlane:
             await self.check(claim)
             return await self._driver.report(claim.issued.execution_id, report)
         held = asyncio.ensure_future(self.check(claim))
+        held.add_done_callback(_heard)
         await asyncio.sleep(0)  # the question is on its way, and the report is decided meanwhile
         try:
             return await self._driver.report(claim.issued.execution_id, report, held)
@@ -174,6 +175,12 @@ class ControlPlane:
             await self._leases.release(claim.lease)
         except LeaseLost:
             return  # it lapsed while the report was written, which counts all the same
+
+
+def _heard(held: asyncio.Future[None]) -> None:
+    """Where the report comes to nothing for another reason, nobody else asks for what came of this."""
+    if not held.cancelled():
+        held.exception()
 
 
 def lease_name(issued: Issued, prefix: str = COMMANDS) -> str:

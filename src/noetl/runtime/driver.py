@@ -179,14 +179,14 @@ class Driver:
                 taken = await self._decide(execution_id, waiting)
                 break
             except NotHeld as lost:
-                lost.arrived.answer.set_exception(lost.error)
+                lost.arrived.refuse(lost.error)
                 waiting.remove(lost.arrived)
             except asyncio.CancelledError:
                 line.inbox = [one for one in waiting if not one.answer.done()] + line.inbox
                 raise
             except Exception as error:  # nobody may be left waiting, whatever it was
                 for one in waiting:
-                    one.answer.set_exception(error)
+                    one.refuse(error)
                 return
         for one, was_taken in zip(waiting, taken, strict=True):
             one.answer.set_result(was_taken)

@@ -23,6 +23,11 @@ class Arrived(NamedTuple):
     held: asyncio.Future[None] | None = None
     """Asked for already; it raises if the command is in other hands. Nothing is written before it has answered."""
 
+    def refuse(self, error: Exception) -> None:
+        """Tell who waits what is in the way; they may have gone meanwhile, and then nobody has to hear of it."""
+        self.answer.set_exception(error)
+        self.answer.exception()
+
 
 class NotHeld(Exception):
     """One of the reports is not to be heard; the others are to be decided without it."""

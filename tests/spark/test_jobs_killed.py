@@ -1,4 +1,4 @@
-"""The large jobs, killed with their process: the next run is right, and clears up what is left."""
+"""The large jobs, killed with their process or with their Java: the next run is right, and clears up what is left."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from noetl.cli.exits import OK
+from noetl.cli.exits import OK, UNAVAILABLE
 from noetl.data.history.facts.store import FactStore
 from noetl.data.session.warm import Warm
 from noetl.payloads.store import payload_key
 from tests.unit.data.bulk.tables import golden, lake_of
 from tests.unit.runtime.plant import opened
 
-pytestmark = pytest.mark.timeout(600)  # a JVM and a dozen processes, on a machine that may be busy
+pytestmark = pytest.mark.timeout(600)  # two JVMs and a dozen processes, on a machine that may be busy
 
 HEAD = len(golden())
 DEAD = 2000
@@ -64,23 +64,25 @@ class House:
 
     def kill_when(self, holds: Callable[[], bool], *arguments: str) -> None:
         """Kill a call at a moment of its work."""
-        with reached(self.start(*arguments), holds) as started:
-            started.kill()
+        started = self.start(*arguments)
+        reach(started, holds)
+        started.kill()
+        started.communicate()
         assert started.returncode == -signal.SIGKILL
 
+    @property
+    def jvm(self) -> int:
+        """The Java process that outlives commands."""
+        return int(json.loads((self.home / "spark" / "session.json").read_bytes())["jvm_pid"])
 
-@contextlib.contextmanager
-def reached(started: subprocess.Popen[bytes], holds: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
-    """A call that is at a moment of its work. It has ended after the block."""
+
+def reach(started: subprocess.Popen[bytes], holds: Callable[[], bool]) -> None:
+    """Wait until a call is at a moment of its work."""
     deadline = time.monotonic() + 400
     while not holds():
         assert started.poll() is None, started.communicate()
         assert time.monotonic() < deadline, "it does not come to that moment"
         time.sleep(0.002)
-    try:
-        yield started
-    finally:
-        started.communicate(timeout=400)
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +157,16 @@ def test_garbage_is_collected_by_whoever_comes_next(house: House) -> None:
     found = house.run("gc", "--spark", "--delete", "--shallow")
     assert (left(), found["damaged"]) == (0, [])
     assert house.run("gc", "--spark", "--shallow")["dead"] == []
+
+
+def test_without_its_java_a_replay_fails_and_the_next_one_starts_another(house: House, tmp_path: Path) -> None:
+    out, draft = tmp_path / "out", tmp_path / ".out.draft"
+    started = house.start("replay", "--all", "--out", str(out))
+    reach(started, draft.exists)
+    os.kill(house.jvm, signal.SIGKILL)
+    said, told = started.communicate(timeout=400)
+    assert started.returncode == UNAVAILABLE, told.decode()
+    assert b"Java process ended" in said + told
+    assert list(tmp_path.iterdir()) == []
+    assert house.run("replay", "--all", "--out", str(out))["events"] == HEAD
+    assert not draft.exists()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from noetl.data.session import SparkSessions, explain, run_job, session_conf
+from noetl.data.session import SparkLost, SparkSessions, explain, run_job, session_conf
 from noetl.data.session.jobs import is_classic
 from noetl.errors import InvalidInput, NoetlError
 from noetl.settings import Spark
@@ -29,7 +29,7 @@ async def run_in_spark(
     """Do something with a session of this process, or with the warm one of the home. A cancellation stops its jobs.
 
     `tell` hears now and then how many tasks have ended, and of how many. Raises what `work` raises of our own, an
-    error in words for what Spark raises, InvalidInput for a Spark Connect server, SparkUnavailable.
+    error in words for what Spark raises, InvalidInput for a Spark Connect server, SparkUnavailable if it is lost, too.
     """
     if settings.remote is not None:
         raise InvalidInput(
@@ -44,6 +44,10 @@ async def run_in_spark(
     except NoetlError:
         raise
     except Exception as error:
+        if await sessions.is_lost(session):
+            raise SparkLost(
+                f"Spark's Java process ended during a {description}", hint="run it again: nothing was left half done"
+            ) from error
         raise NoetlError(f"Spark could not do it: {explain(error).message}") from error
     finally:
         await sessions.release(session)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,13 +25,6 @@ __all__ = ["NotCanonical", "decode", "encode", "length"]
 _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 _exact_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-# A float stands at the beginning, or after one of these; text that looks so only costs the slower way. A colon before
-# a value follows the quote of its key, which the colons of a time do not.
-_float_at_first = re.compile(rb"-?[0-9]+[.e]").match
-_float_within = re.compile(rb'(?:":|[,\[])-?[0-9]+[.e]').search
-_digit_and_point = re.compile(rb"[0-9][.e]").search
-
-
 _MOST_DIGITS = 1000  # of a decimal: 1E+1000000000 is short only until it is written out
 
 
@@ -42,27 +34,31 @@ class NotCanonical(InvalidInput):
     code = "RESULT_NOT_SERIALISABLE"
 
 
-def _may_hold_float(data: bytes) -> bool:
-    """Most bytes hold not even a digit before a point, which is seen at a glance."""
-    if _digit_and_point(data) is None:
-        return False
-    return _float_at_first(data) is not None or _float_within(data) is not None
+class _Float(Exception):
+    """A float was met."""
+
+
+def _meet_float(_: str) -> float:
+    raise _Float
+
+
+_decode_floatless = msgspec.json.Decoder(float_hook=_meet_float).decode
 
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of a plain value.
 
     The fast encoder spells floats in its own way and would print a key 1 as "1" and a tuple as a list.
-    So what may hold a float takes the exact encoder, and what does not come back equal takes the slow
+    So what holds a float takes the exact encoder, and what does not come back equal takes the slow
     path, which normalises it or refuses it and names the place.
     """
     try:
         data = _fast_encode(value)
-        if _decode(data) == value:
-            if not _may_hold_float(data):
+        try:
+            if _decode_floatless(data) == value:
                 return data
-            text = _exact_encode(value)
-            if "-0.0" not in text:
+        except _Float:
+            if _decode(data) == value and "-0.0" not in (text := _exact_encode(value)):
                 return text.encode()
     except (ValueError, TypeError, RecursionError, msgspec.MsgspecError):
         pass

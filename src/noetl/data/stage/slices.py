@@ -6,6 +6,7 @@ parts are kept for a while, because the next slice often begins where this one e
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ class SliceReader:
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
         self._manifests: OrderedDict[str, tuple[Manifest, tuple[Piece, ...]]] = OrderedDict()
-        self._open: OrderedDict[str, Any] = OrderedDict()
+        self._open: OrderedDict[str, _Opened] = OrderedDict()
         self._kept: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._kept_bytes = 0
 
@@ -94,29 +95,45 @@ class SliceReader:
 
     async def part(self, source: Source, number: int) -> pa.Table:
         """A record batch or a row group, decoded."""
-        key = (source.path if source.ref is None else source.ref.uri, number)
+        path = source.path if source.ref is None else source.ref.uri
+        key = (path, number)
         if key not in self._kept:
-            read = await self._opened(key[0], source)
-            table = await in_thread(read, number)
-            self._kept[key] = table
-            self._kept_bytes += table.nbytes
-            while self._kept_bytes > _MOST_KEPT and len(self._kept) > 1:
-                self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
-            return table
+            opened = self._opened(path)
+            async with opened.turn:
+                if key not in self._kept:  # else another slot has waited for it before us
+                    if opened.read is None:
+                        opened.read = await self._reader(source)
+                    self._keep(key, await in_thread(opened.read, number))
         self._kept.move_to_end(key)
         kept: pa.Table = self._kept[key]
         return kept
 
-    async def _opened(self, key: str, source: Source) -> Callable[[int], pa.Table]:
-        if key not in self._open:
-            if source.ref is not None:
-                self._open[key] = _batches(await self._tiers.mapped(source.ref))
-            else:
-                self._open[key] = await in_thread(_file, source)
+    def _keep(self, key: tuple[str, int], table: pa.Table) -> None:
+        if key not in self._kept:
+            self._kept[key] = table
+            self._kept_bytes += table.nbytes
+        while self._kept_bytes > _MOST_KEPT and len(self._kept) > 1:
+            self._kept_bytes -= self._kept.popitem(last=False)[1].nbytes
+
+    def _opened(self, path: str) -> _Opened:
+        if path not in self._open:
+            self._open[path] = _Opened()
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
-        opened: Callable[[int], pa.Table] = self._open[key]
-        return opened
+        return self._open[path]
+
+    async def _reader(self, source: Source) -> Callable[[int], pa.Table]:
+        if source.ref is not None:
+            return _batches(await self._tiers.mapped(source.ref))
+        return await in_thread(_file, source)
+
+
+class _Opened:
+    """A source and who reads it, in turn: a reader of Arrow that two threads use at once brings the process down."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.read: Callable[[int], pa.Table] | None = None
 
 
 def joined(tables: list[pa.Table]) -> pa.Table:

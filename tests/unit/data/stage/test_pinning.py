@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.data.frame.given import Given
 from noetl.data.frame.protocol import Frame, Pinned
-from noetl.data.stage import inputs
+from noetl.data.stage import inputs, slices
 from noetl.data.stage.manifest import Manifest, read_manifest
 from noetl.data.stage.outputs import Made
 from noetl.data.stage.pinning import Pinner
@@ -150,6 +152,33 @@ async def test_the_rest_of_a_frame_is_where_the_frame_was(yard: Yard) -> None:
     pinned = await yard.pin({"input": [{"id": n} for n in range(10)]}, max_rows=10)
     rest = Frame(frame_id=2, slot=0, index=1, row_count=4, claim_row=6, slice=pinned.slices[0].part)
     assert [row["id"] for row in (await SliceReader(yard.tiers).read(rest)).rows] == [6, 7, 8, 9]
+
+
+async def test_slots_that_read_one_file_take_turns(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, together, asked = 0, 0, list[int]()
+    opened = slices._file
+
+    def watched(source: Any) -> Any:
+        read = opened(source)
+
+        def turn(number: int) -> pa.Table:
+            nonlocal reading, together
+            reading += 1
+            together, asked[:] = max(together, reading), [*asked, number]
+            time.sleep(0.002)  # another thread would come in here
+            reading -= 1
+            return read(number)
+
+        return turn
+
+    monkeypatch.setattr(slices, "_file", watched)
+    pq.write_table(pa.table({"id": list(range(80))}), yard.place / "a.parquet", row_group_size=10)
+    pinned = await yard.pin({"input": "a.parquet"}, max_rows=5)
+    reader = SliceReader(yard.tiers)
+    frames = [Frame(frame_id=1, slot=0, index=0, row_count=one.rows, slice=one.part) for one in pinned.slices]
+    given = await asyncio.gather(*(reader.read(frame) for frame in frames))
+    assert [row["id"] for one in given for row in one.rows] == list(range(80))
+    assert (together, sorted(asked)) == (1, list(range(8)))
 
 
 async def test_compressed_lines_and_tabs_are_read(yard: Yard) -> None:

@@ -211,12 +211,20 @@ async def test_a_data_stage_is_for_no_worker(yard: Yard) -> None:
 
 
 async def test_a_pipeline_with_a_task_for_the_server_is_run_there(yard: Yard) -> None:
+    refused = asyncio.Event()
+
+    async def begun(_: Call) -> dict[str, Any]:
+        await refused.wait()  # the server would be through with it before a worker has asked
+        return {}
+
+    yard.api.body = begun
     tasks = [{"name": "one", "kind": "python", "code": "-"}, {"name": "two", "kind": "spark", "sql": "SELECT 1 AS n"}]
     execution_id = await yard.api.start(book({"step": "mixed", "tool": tasks}))
     await yard.carry()
     (leased,) = await yard.queue.lease("shared")
     with pytest.raises(NotFound, match="for the server itself"):
         await yard.control.claim(leased.command, "one")
+    refused.set()
     await yard.api.ended(execution_id)
 
 

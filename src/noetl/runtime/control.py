@@ -7,13 +7,14 @@ delivered again, and whatever the first worker says afterwards is refused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
 import msgspec
 
 from noetl.engine.decide import Report, Suspension
-from noetl.errors import LeaseLost
+from noetl.errors import LeaseLost, Unavailable
 from noetl.kernel.event import Json
 from noetl.kernel.ids import unix_ms
 from noetl.kernel.stamp import Stream
@@ -79,7 +80,7 @@ class ControlPlane:
         lease, execution = taken
         work = work_of(execution, issued.command_id, self._origin)
         if work is None:
-            await self._leases.release(lease)
+            await self._let_go(lease)
             return None
         stage = execution.control.commands[issued.command_id].stage
         if stage == 0 and metrics.is_installed():  # one that comes back from a call has waited for that
@@ -129,13 +130,13 @@ class ControlPlane:
 
     async def release(self, claim: Held) -> None:
         """Leave the command to somebody else, who need not wait for the lease to lapse."""
-        await self._let_go(claim)
+        await self._let_go(claim.lease)
 
     async def report(self, claim: Held, report: Report) -> bool:
         """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
         taken = await self._told(claim, msgspec.structs.replace(report, stage=claim.stage))
         await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
-        await self._let_go(claim)
+        await self._let_go(claim.lease)
         return taken
 
     async def _told(self, claim: Held, report: Report) -> bool:
@@ -155,7 +156,7 @@ class ControlPlane:
         await self.check(claim)
         wait = msgspec.structs.replace(wait, stage=claim.stage)
         child = await self._driver.suspend(claim.issued.execution_id, wait)
-        await self._let_go(claim)
+        await self._let_go(claim.lease)
         return child
 
     async def _state(self, execution_id: int) -> Execution:
@@ -170,11 +171,10 @@ class ControlPlane:
         if held is None or held.token != claim.lease.token or held.owner != claim.lease.owner:
             raise LeaseLost(f"command {claim.issued.command_id} was given to somebody else", hint="drop the work")
 
-    async def _let_go(self, claim: Held) -> None:
-        try:
-            await self._leases.release(claim.lease)
-        except LeaseLost:
-            return  # it lapsed while the report was written, which counts all the same
+    async def _let_go(self, lease: Lease) -> None:
+        """Tidy up. What was to be written is written: a lease that cannot be given back lapses by itself."""
+        with contextlib.suppress(LeaseLost, Unavailable):
+            await self._leases.release(lease)
 
 
 def _heard(held: asyncio.Future[None]) -> None:

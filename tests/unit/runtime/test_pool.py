@@ -10,10 +10,11 @@ import pytest
 
 from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
-from noetl.errors import LeaseLost
+from noetl.errors import LeaseLost, Unavailable
 from noetl.kernel.event import Json
 from noetl.kernel.seal import seal_in
 from noetl.kernel.streams import telemetry_stream
+from noetl.ports.leases import Lease
 from noetl.ports.ledger import Stream
 from noetl.runtime.claims import InTurn
 from noetl.runtime.control import LEASE_SECONDS, Claim, ControlPlane
@@ -68,6 +69,24 @@ async def test_a_command_belongs_to_one_worker(shop: Workshop, desk: Desk) -> No
     assert await desk.control.report(claim, Report(command_id=issued.command_id, result={}))
     assert await desk.leases.holder(claim.lease.name) is None
     assert await desk.control.claim(issued, "two") is None, "it has ended"
+    await shop.prove()
+
+
+async def test_a_report_counts_although_its_lease_cannot_be_given_back(shop: Workshop) -> None:
+    """A database that dies right after the commit: what was reported is in the log, and the lease lapses by itself."""
+
+    class Mute(MemoryLeases):
+        async def release(self, lease: Lease) -> None:
+            raise Unavailable("was lost in the middle of a write")
+
+    desk = Desk(shop, Mute(shop.clock))
+    issued = await begun(shop, desk)
+    claim = await desk.claimed(issued, "one")
+    assert await desk.control.report(claim, Report(command_id=issued.command_id, result={}))
+    assert await desk.control.claim(issued, "one") is None, "it has ended"
+    shop.clock.advance(LEASE_SECONDS + 1)
+    assert await desk.reaper.reap() == 0, "nothing is delivered again"
+    assert await desk.leases.holder(claim.lease.name) is None
     await shop.prove()
 
 

@@ -11,22 +11,30 @@ import select
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from noetl.tools.postgres.credential import Place, PoolSize
+from noetl.tools.postgres.prepared import Prepared
 from noetl.tools.postgres.rows import ROW_ADAPTERS
 
 __all__ = ["Connection", "Pool", "PoolExhausted", "opened"]
 
-Connection = psycopg.AsyncConnection[tuple[Any, ...]]
-
 IDLE_SECONDS = 300.0
 # What one task has set, created or locked in its session is not for the next.
 _FORGET = "DISCARD ALL"
+_FORGET_BUT_PREPARED = """
+CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();
+DISCARD TEMP; DISCARD SEQUENCES"""
 _FORGET_SECONDS = 5.0
+
+
+class Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A session, and what was prepared in it."""
+
+    prepared: Prepared
 
 
 class PoolExhausted(Exception):
@@ -44,13 +52,15 @@ async def opened(place: Place) -> AsyncIterator[Connection]:
 
 
 async def _connect(place: Place) -> Connection:
-    return await psycopg.AsyncConnection.connect(
+    connection = await Connection.connect(
         place.text,
         autocommit=True,
         prepare_threshold=None,  # text goes to the server as it is, in the simple protocol
         context=ROW_ADAPTERS,
         **place.parameters,  # type: ignore[arg-type]  # libpq's parameters, which psycopg does not name
     )
+    connection.prepared = Prepared()
+    return connection
 
 
 class Pool:
@@ -66,8 +76,11 @@ class Pool:
         self._closed = False
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """A connection in a clean session. Raises PoolExhausted, or what the server said."""
+    async def connection(self, *, keeps_prepared: bool = False) -> AsyncIterator[Connection]:
+        """A connection in a clean session. Raises PoolExhausted, or what the server said.
+
+        Who uses it through `prepared` only and runs nothing that prepares may leave that to the next.
+        """
         await self._take_turn()
         self.in_use += 1
         try:
@@ -75,7 +88,7 @@ class Pool:
             try:
                 yield connection
             finally:
-                await self._give_back(connection)
+                await self._give_back(connection, _FORGET_BUT_PREPARED if keeps_prepared else _FORGET)
         finally:
             self.in_use -= 1
             self._free.release()
@@ -110,10 +123,10 @@ class Pool:
             await connection.close()
         return await _connect(self._place)
 
-    async def _give_back(self, connection: Connection) -> None:
+    async def _give_back(self, connection: Connection, forget: LiteralString) -> None:
         kept = False
         try:
-            kept = not self._closed and await _is_clean(connection)
+            kept = not self._closed and await _is_clean(connection, forget)
         finally:
             if not kept:  # also when the caller is cancelled while we tidy up
                 await connection.close()
@@ -137,12 +150,14 @@ def _is_alive(connection: Connection) -> bool:
     return not watch.poll(0)
 
 
-async def _is_clean(connection: Connection) -> bool:
+async def _is_clean(connection: Connection, forget: LiteralString) -> bool:
     """Reset the session; false if it cannot be used again."""
     if connection.closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
         return False
     with suppress(psycopg.Error, TimeoutError):
         async with asyncio.timeout(_FORGET_SECONDS):
-            await connection.execute(_FORGET)
+            await connection.execute(forget)
+        if forget == _FORGET:
+            connection.prepared.forget()
         return True
     return False

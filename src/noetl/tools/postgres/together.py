@@ -3,7 +3,8 @@
 Rows of a data stage save what they have fetched one by one, many of them at the same moment. One by one each costs a
 round trip, a transaction and a clean-up of the session; together they share them. Nobody waits for company: a
 statement is sent at once if a sender is free, and only what has come in meanwhile travels together. Where statements
-take long, nothing is gained by that, and each gets a connection of its own.
+take long, nothing is gained by that, and each gets a connection of its own. What differs in its values only is
+prepared once in a session (`shapes`).
 
 The server runs what comes together as one transaction. If one of them fails, nothing of any of them remains, and each
 is run again alone, so that its neighbours never see it. A statement that was sent alone is a transaction of its own.
@@ -24,6 +25,7 @@ from noetl.kernel.event import Json
 from noetl.tools.postgres.faults import StatementFailed
 from noetl.tools.postgres.pool import Connection, Pool, PoolExhausted
 from noetl.tools.postgres.rows import answer_of, learn_types
+from noetl.tools.postgres.shapes import Call, Shapes
 from noetl.tools.postgres.statements import Work, perform, remarks_of
 from noetl.tools.sql import result_of
 from noetl.tools.values import BadField
@@ -38,6 +40,8 @@ _MOST = 32
 _MOST_TEXT = 64 * 1024
 _MOST_RUNS = 16
 """How often a sender uses a connection before its session is cleaned up. While others wait, they follow at once."""
+_OF_WRITING = "42"
+"""Errors of what is written, not of what is in the tables: a parameter whose type nobody knows is one."""
 _OF_DATA = re.compile(r"\s*(?:INSERT|UPDATE|DELETE|MERGE|WITH)\b", re.IGNORECASE)
 """What may run in a transaction with others. What locks, sets or maintains something stays by itself."""
 
@@ -65,6 +69,7 @@ class Together:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
+        self._shapes = Shapes()
         self._waiting: deque[_Waiting] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._most = 1
@@ -123,7 +128,7 @@ class Together:
         some = self._next()
         while some:
             try:
-                async with self.pool.connection() as connection:
+                async with self.pool.connection(keeps_prepared=True) as connection:
                     for _ in range(_MOST_RUNS):
                         await self._run(connection, some)
                         some = self._next() if _is_idle(connection) else []
@@ -147,41 +152,61 @@ class Together:
     async def _run(self, connection: Connection, some: list[_Waiting]) -> None:
         begun = time.perf_counter()
         remarks: list[str] = []
+        calls = [self._shapes.call(one.work.statements[0]) for one in some]
         with remarks_of(connection, remarks):
-            answers = None if len(some) == 1 else await _all(connection, some)
-            if answers is not None:
-                for one, answer in zip(some, answers, strict=True):
-                    _tell(one, answer, remarks)
-            else:
+            if len(some) == 1 and calls[0] is None:
                 await _each(connection, some, remarks)
+            elif error := await _all(connection, some, calls, remarks):
+                await self._again(connection, some, calls, remarks, error)
         took = (time.perf_counter() - begun) / len(some)
         self._most = max(1, min(_MOST, 2 * self._most, int(_SECONDS / took)))
+
+    async def _again(
+        self, connection: Connection, some: list[_Waiting], calls: list[Call | None], remarks: list[str],
+        error: psycopg.Error,
+    ) -> None:  # fmt: skip
+        """Run each as it is written. Where nothing is wrong with any, it was wrong to prepare them."""
+        connection.prepared.doubt()
+        is_fine = await _each(connection, some, remarks)
+        if is_fine and (error.sqlstate or "").startswith(_OF_WRITING):
+            for call in calls:
+                if call is not None:
+                    call.shape.give_up()
 
 
 def _is_idle(connection: Connection) -> bool:
     return not connection.closed and connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
-async def _all(connection: Connection, some: list[_Waiting]) -> list[Json] | None:
-    """The answers to all of them; None if one has failed, and nothing of any remains."""
-    text = ";\n".join(one.work.statements[0] for one in some)
-    answers: list[Json] = []
+async def _all(
+    connection: Connection, some: list[_Waiting], calls: list[Call | None], remarks: list[str]
+) -> psycopg.Error | None:
+    """Send them in one go, and tell each its answer; if one has failed, nothing of any remains."""
+    texts = [one.work.statements[0] if call is None else call.text for one, call in zip(some, calls, strict=True)]
+    before = connection.prepared.before(calls)
     try:
-        cursor = await connection.execute(text.encode())
+        cursor = await connection.execute(";\n".join([*before, *texts]).encode())
     except psycopg.Error as error:
         if connection.closed:
             raise StatementFailed(f"one of {len(some)} statements that were sent together", error) from error
-        return None
-    while True:
+        return error
+    for _ in before:
+        cursor.nextset()
+    answers: list[Json] = []
+    for _ in some:
         assert cursor.pgresult is not None
         if cursor.pgresult.nfields:
             await learn_types(connection, cursor.pgresult)
         answers.append(result_of([answer_of(connection, cursor.pgresult)]))
-        if not cursor.nextset():
-            return answers
+        cursor.nextset()
+    for one, answer in zip(some, answers, strict=True):
+        _tell(one, answer, remarks)
+    return None
 
 
-async def _each(connection: Connection, some: list[_Waiting], remarks: list[str]) -> None:
+async def _each(connection: Connection, some: list[_Waiting], remarks: list[str]) -> bool:
+    """Send one after the other, and tell each its answer; false if one has failed."""
+    is_fine = True
     for one in some:
         remarks.clear()
         try:
@@ -190,6 +215,8 @@ async def _each(connection: Connection, some: list[_Waiting], remarks: list[str]
             if connection.closed:
                 raise
             _refuse(one, error)
+            is_fine = False
+    return is_fine
 
 
 def _tell(one: _Waiting, answer: Json, remarks: list[str]) -> None:

@@ -1,0 +1,108 @@
+"""Statements that differ in their literals only, told apart from those literals.
+
+Rows of a data stage send the same statement over and over, with other values in it. To read and plan it anew costs the
+server more than to run it, so a shape that comes again is prepared once, and what differs is handed to it. A literal
+becomes a parameter only when it was seen to change: what is the same in every statement stays where it is, and the
+server sees it when it plans. A parameter has the type that the literal had: none yet for text, int4 for a short number.
+
+This is about speed alone. Whatever is written in a way that is not wholly understood here is sent as it is, and where
+the server does not take a shape, it is not asked again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import OrderedDict
+
+__all__ = ["Call", "Shape", "Shapes"]
+
+_LITERAL = re.compile(r"((?<![\w$&])'[^']*+(?:''[^']*+)*+'|(?<![\w$.])\d{1,9}(?![\w$.]))")
+_NOT_UNDERSTOOD = re.compile(r"""['"$]|--|/\*""")
+"""In what is left without its literals: names in quotes, E'', dollar quotes, comments."""
+_BY_NUMBER = re.compile(r"\b(?:ORDER|GROUP)\b", re.IGNORECASE)
+"""Where a number is no value but the place of a column."""
+_MOST_SHAPES = 64
+
+Key = tuple[str, ...]
+
+
+class Call:
+    """A statement as a use of a prepared one."""
+
+    __slots__ = ("name", "preparing", "shape", "text")
+
+    def __init__(self, shape: Shape, name: str, preparing: str, text: str) -> None:
+        self.shape = shape
+        self.name = name
+        """What the prepared statement is called: the same name is the same statement, in whosever session."""
+        self.preparing = preparing
+        self.text = text
+
+
+class Shape:
+    """What statements have in common, and which of its literals change."""
+
+    def __init__(self, pieces: Key, literals: list[str]) -> None:
+        self._pieces = pieces
+        self._literals = literals
+        self._fixed = list(enumerate(literals))
+        self._changing: list[tuple[int, bool]] = []
+        """Places of literals, and whether they hold text."""
+        self._name = ""
+        self._preparing = ""
+        self._is_refused = self._has(_NOT_UNDERSTOOD)
+
+    def give_up(self) -> None:
+        """The server takes the statements, but not their shape."""
+        self._is_refused = True
+
+    def call(self, literals: list[str]) -> Call | None:
+        """A statement of this shape as a call; None if it has to be sent as it is."""
+        if self._is_refused:
+            return None
+        if any(literals[place] != known for place, known in self._fixed):
+            self._learn(literals)
+        if any(literals[place].startswith("'") != is_text for place, is_text in self._changing):
+            return None
+        if not self._changing or self._is_refused:
+            return None
+        handed = ", ".join([literals[place] for place, _ in self._changing])
+        return Call(self, self._name, self._preparing, f"EXECUTE {self._name}({handed})")
+
+    def _learn(self, literals: list[str]) -> None:
+        known = dict(self._fixed)
+        changing = [place for place, mine in enumerate(literals) if known.get(place) != mine]
+        self._fixed = [(place, text) for place, text in self._fixed if place not in changing]
+        self._changing = [(place, self._literals[place].startswith("'")) for place in changing]
+        self._is_refused = not all(is_text for _, is_text in self._changing) and self._has(_BY_NUMBER)
+        filled = [*self._literals, ""]
+        for number, place in enumerate(changing, start=1):
+            filled[place] = f"${number}"
+        statement = "".join(part for pair in zip(self._pieces, filled, strict=True) for part in pair)
+        types = ", ".join("unknown" if is_text else "int4" for _, is_text in self._changing)
+        self._name = f"noetl_{hashlib.sha256(f'{types}: {statement}'.encode()).hexdigest()[:32]}"
+        self._preparing = f"PREPARE {self._name} ({types}) AS {statement}"
+
+    def _has(self, words: re.Pattern[str]) -> bool:
+        return words.search("\n".join(self._pieces)) is not None
+
+
+class Shapes:
+    """The shapes that were seen last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Key, Shape] = OrderedDict()
+
+    def call(self, statement: str) -> Call | None:
+        """A statement as a call of a prepared one; None if it has to be sent as it is."""
+        parts = _LITERAL.split(statement)
+        pieces, literals = tuple(parts[::2]), parts[1::2]
+        shape = self._known.get(pieces)
+        if shape is not None:
+            self._known.move_to_end(pieces)
+            return shape.call(literals)
+        self._known[pieces] = Shape(pieces, literals)
+        if len(self._known) > _MOST_SHAPES:
+            self._known.popitem(last=False)
+        return None

@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.simulation.actions import load
+from tests.simulation.kept import load_schedule
 from tests.simulation.plan import plan
 from tests.simulation.run import ADAPTERS, Outcome, execute, report
 from tests.simulation.runtime.plan import plan_schedule
 from tests.simulation.runtime.run import report_schedule, run_schedule
-from tests.simulation.runtime.schedule import load_schedule
+from tests.simulation.runtime.schedule import Schedule
 
 _ENOUGH = 5
 _Run = Callable[[int, str], tuple[Outcome, Callable[[], str]]]
@@ -63,7 +64,7 @@ _KINDS: dict[str, _Run] = {"ledger": _of_ledger, "runtime": _of_runtime, "barrie
 
 def _replay(path: Path, adapters: tuple[str, ...]) -> int:
     if path.read_bytes().startswith(b"{"):
-        outcomes = [run_schedule(load_schedule(path), adapter) for adapter in adapters]
+        outcomes = [run_schedule(load_schedule(path, Schedule), adapter) for adapter in adapters]
     else:
         outcomes = [execute(load(path), adapter) for adapter in adapters]
     for outcome in outcomes:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import random
 import typing
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from tests.simulation.runtime.schedule import Crash, Delay, Fail, Pause, Place
 
-__all__ = [
-    "PEOPLE", "PLACES", "Cut", "Fault", "Person", "RetentionSchedule", "load_retention", "plan_retention",
-    "save_retention",
-]  # fmt: skip
+__all__ = ["PEOPLE", "PLACES", "Cut", "Fault", "Person", "RetentionSchedule", "plan_retention"]
 
 Person = Literal["archiver", "sweeper", "restorer", "holder", "straggler", "vandal", "reader"]
 """Whoever may be there besides those who tell the executions and project them."""
@@ -79,15 +75,3 @@ def _fault(chance: random.Random) -> Fault:
             return chance.choice((Delay(at=slow, nth=nth, seconds=100.0), Pause(at=slow, nth=nth, seconds=100.0)))
         case _:
             return Cut(nth=chance.randint(1, 4))
-
-
-def save_retention(schedule: RetentionSchedule, path: Path) -> Path:
-    """Keep a schedule in a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(schedule), indent=2))
-    return path
-
-
-def load_retention(path: Path) -> RetentionSchedule:
-    """The schedule in a file."""
-    return msgspec.json.decode(path.read_bytes(), type=RetentionSchedule)

@@ -1,7 +1,7 @@
 """The ordinary run of archives and retention: seeded faults over the shipped archiver, judge, retention and restore.
 
 A schedule costs about 80 ms, over SQLite twice as much. A failure saves its schedule under build/simulation;
-`run_retention(load_retention(path), adapter)` runs it again.
+`run_retention(load_schedule(path, RetentionSchedule), adapter)` runs it again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.kept import load_schedule, save_schedule
 from tests.simulation.retention.run import run_retention
 from tests.simulation.retention.schedule import (
     PEOPLE,
@@ -20,9 +21,7 @@ from tests.simulation.retention.schedule import (
     Fault,
     Person,
     RetentionSchedule,
-    load_retention,
     plan_retention,
-    save_retention,
 )
 from tests.simulation.run import FAILURES
 from tests.simulation.runtime.schedule import Crash, Fail, Place
@@ -48,7 +47,7 @@ def test_retention_holds_under_every_schedule(adapter: str, first: int) -> None:
         schedule = plan_retention(seed)
         failure, _ = run_retention(schedule, adapter)
         if failure is not None:
-            path = save_retention(schedule, FAILURES / f"retention{seed}.json")
+            path = save_schedule(schedule, FAILURES / f"retention{seed}.json")
             pytest.fail(f"seed {seed} on {adapter}, saved as {path}: {failure}")
 
 
@@ -83,7 +82,10 @@ def test_the_schedules_know_everybody_and_every_fault(tmp_path: Path) -> None:
     faults = [fault for schedule in planned for fault in schedule.faults]
     assert {fault.at for fault in faults if not isinstance(fault, Cut)} == set(PLACES)
     assert {type(fault).__name__ for fault in faults} == {"Crash", "Fail", "Delay", "Pause", "Cut"}
-    assert all(load_retention(save_retention(schedule, tmp_path / "one.json")) == schedule for schedule in planned)
+    assert all(
+        load_schedule(save_schedule(schedule, tmp_path / "one.json"), RetentionSchedule) == schedule
+        for schedule in planned
+    )
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

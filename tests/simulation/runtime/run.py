@@ -17,13 +17,14 @@ import pytest
 
 from noetl.playbook.parse import load
 from noetl.runtime import loading, worker
+from tests.simulation.kept import save_schedule
 from tests.simulation.run import FAILURES, Outcome, kind_of, scratch_directory
 from tests.simulation.runtime.checks import Reached, check_end, check_live, reached
 from tests.simulation.runtime.documents import case_of
 from tests.simulation.runtime.gate import adopt_tasks
 from tests.simulation.runtime.loop import Stuck, run_virtually
 from tests.simulation.runtime.operator import Operator
-from tests.simulation.runtime.schedule import Fault, Schedule, save_schedule
+from tests.simulation.runtime.schedule import Fault, Schedule
 from tests.simulation.runtime.world import World
 from tests.simulation.shrink import shrink
 from tests.simulation.world import Violation

@@ -6,14 +6,13 @@ the moment when it strikes by counting: the third append, the fifth call of a to
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 __all__ = [
     "Cancel", "Crash", "Delay", "Fail", "Fault", "Hang", "Mode", "Pause", "Place", "Redeliver", "Repeat", "Schedule",
-    "Start", "Step", "Stop", "load_schedule", "save_schedule",
+    "Start", "Step", "Stop",
 ]  # fmt: skip
 
 Mode = Literal["alone", "shared", "pair"]
@@ -113,15 +112,3 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     patient: bool = True
     """Whoever is told of a fault takes the execution up again in the same process, instead of starting anew."""
     faults: tuple[Fault, ...] = ()
-
-
-def save_schedule(schedule: Schedule, path: Path) -> Path:
-    """Write a schedule that can be replayed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(schedule)) + b"\n")
-    return path
-
-
-def load_schedule(path: Path) -> Schedule:
-    """Read a schedule."""
-    return msgspec.json.decode(path.read_bytes(), type=Schedule)

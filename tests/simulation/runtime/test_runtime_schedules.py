@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.kept import load_schedule, save_schedule
 from tests.simulation.runtime.documents import FAMILIES, VARIANTS
 from tests.simulation.runtime.plan import plan_schedule
 from tests.simulation.runtime.run import expected_of, report_schedule, run_schedule
-from tests.simulation.runtime.schedule import Crash, Fault, Hang, Schedule, load_schedule, save_schedule
+from tests.simulation.runtime.schedule import Crash, Fault, Hang, Schedule
 
 RUNTIME_SEEDS = {"memory": 8000, "sqlite": 1000}
 GUARDED_SEEDS = {"memory": 2000, "sqlite": 200}
@@ -105,7 +106,7 @@ def test_a_tool_that_outlasts_its_lease_is_called_once() -> None:
 
 def test_a_saved_schedule_is_the_one_that_was_planned(tmp_path: Path) -> None:
     schedule = plan_schedule(3)
-    assert load_schedule(save_schedule(schedule, tmp_path / "run.json")) == schedule
+    assert load_schedule(save_schedule(schedule, tmp_path / "run.json"), Schedule) == schedule
 
 
 def test_every_kind_of_fault_and_every_document_is_planned() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 import typing
-from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-__all__ = ["FAULTS", "KINDS", "Fault", "Kind", "StageSchedule", "What", "load_stage", "plan_stage", "save_stage"]
+__all__ = ["FAULTS", "KINDS", "Fault", "Kind", "StageSchedule", "What", "plan_stage"]
 
 Kind = Literal["fanout", "loop"]
 What = Literal["crash_before", "crash_after", "fail_before", "fail_after", "full_before", "change"]
@@ -80,15 +79,3 @@ def plan_stage(seed: int) -> StageSchedule:
 def _fault(chance: random.Random, nth: int) -> Fault:
     """A change of keepers is drawn most: it takes a few of them until one meets the right moment."""
     return Fault(nth=nth, what=chance.choice((*FAULTS, "change", "change")))
-
-
-def save_stage(schedule: StageSchedule, path: Path) -> Path:
-    """Keep a schedule in a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(schedule), indent=2))
-    return path
-
-
-def load_stage(path: Path) -> StageSchedule:
-    """The schedule in a file."""
-    return msgspec.json.decode(path.read_bytes(), type=StageSchedule)

@@ -1,7 +1,7 @@
 """The ordinary run of stages: seeded faults over the shipped keeper, desk, plane and frame table.
 
-A schedule costs about 10 ms. A failure saves its schedule under build/simulation; `run_stage(load_stage(path))` runs
-it again.
+A schedule costs about 10 ms. A failure saves its schedule under build/simulation;
+`run_stage(load_schedule(path, StageSchedule))` runs it again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.kept import load_schedule, save_schedule
 from tests.simulation.stages.run import run_stage
 from tests.simulation.stages.schedule import (
     FAULTS,
@@ -18,9 +19,7 @@ from tests.simulation.stages.schedule import (
     Kind,
     StageSchedule,
     What,
-    load_stage,
     plan_stage,
-    save_stage,
 )
 
 STAGE_SEEDS = 3000
@@ -33,7 +32,7 @@ def test_a_stage_holds_under_every_schedule(first: int) -> None:
         schedule = plan_stage(seed)
         failure = run_stage(schedule)
         if failure is not None:
-            path = save_stage(schedule, Path("build/simulation") / f"stage{seed}.json")
+            path = save_schedule(schedule, Path("build/simulation") / f"stage{seed}.json")
             pytest.fail(f"seed {seed}, saved as {path}: {failure}")
 
 
@@ -52,7 +51,7 @@ def test_a_fault_at_every_append_changes_nothing(kind: Kind, what: What, outside
 @pytest.mark.parametrize("seed", range(20))
 def test_a_saved_schedule_is_the_one_that_was_planned(seed: int, tmp_path: Path) -> None:
     schedule = plan_stage(seed)
-    assert load_stage(save_stage(schedule, tmp_path / "stage.json")) == schedule
+    assert load_schedule(save_schedule(schedule, tmp_path / "stage.json"), StageSchedule) == schedule
 
 
 def test_there_are_at_least_2000_schedules_of_every_kind() -> None:

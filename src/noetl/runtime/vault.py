@@ -63,10 +63,12 @@ class Session:
     async def resolved(self, auth: Any, fields: Json) -> tuple[Json | None, Json]:
         """The credentials and the fields of a task, as its call has them. Raises as `auth` does."""
         known = self._known.get(auth) if type(auth) is str else None
-        return known or await self.auth(auth), fields if _NAMING.isdisjoint(fields) else await self.fields(fields)
+        return known or await self.auth(auth), await self.fields(fields)
 
     async def fields(self, rendered: Json) -> Json:
         """The fields of a task with the credentials resolved that they name. Raises as `auth` does."""
+        if _NAMING.isdisjoint(rendered):
+            return rendered
         if isinstance(rendered.get("gcs_credential"), str):
             rendered = {**rendered, "gcs_credential": await self.auth(rendered["gcs_credential"])}
         script = rendered.get("script")

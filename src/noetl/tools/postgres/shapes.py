@@ -17,7 +17,8 @@ from collections import OrderedDict
 
 __all__ = ["Call", "Shape", "Shapes"]
 
-_LITERAL = re.compile(r"((?<![\w$&])'[^']*+(?:''[^']*+)*+'|(?<![\w$.])\d{1,9}(?![\w$.]))")
+# Each side begins with what it looks for and looks back from there: to look back from everywhere takes thrice as long.
+_LITERAL = re.compile(r"('(?<![\w$&]')[^']*+(?:''[^']*+)*+'|[0-9](?<![\w$.][0-9])[0-9]{0,8}+(?![\w$.]))")
 _NOT_UNDERSTOOD = re.compile(r"""['"$]|--|/\*""")
 """In what is left without its literals: names in quotes, E'', dollar quotes, comments."""
 _BY_NUMBER = re.compile(r"\b(?:ORDER|GROUP)\b", re.IGNORECASE)

@@ -50,13 +50,12 @@ _TRANSACTION = re.compile(
     r"\s* (BEGIN|START\s+TRANSACTION|COMMIT|END|ABORT|PREPARE\s+TRANSACTION|ROLLBACK (?! .* \bTO\b )) \b",
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-_CUTTING = (";", "--", "/*")
-"""A text without any of these has nothing to split or to leave out, whatever is in quotes."""
 
 
 def split(text: str) -> list[str]:
     """The statements of a text, without the comments around and between their words."""
-    if not any(sign in text for sign in _CUTTING):
+    is_one = ";" not in text and "--" not in text and "/*" not in text  # whatever is in quotes
+    if is_one:
         return [alone] if (alone := text.strip()) else []
     found: list[str] = []
     pieces: list[str] = []

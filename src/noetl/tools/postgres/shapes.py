@@ -47,9 +47,9 @@ class Shape:
     def __init__(self, pieces: Key, literals: list[str]) -> None:
         self._pieces = pieces
         self._literals = literals
-        self._fixed = list(enumerate(literals))
-        self._changing: list[tuple[int, bool]] = []
-        """Places of literals, and whether they hold text."""
+        self._fixed = list(range(len(literals)))
+        self._changing: list[int] = []
+        self._are_texts: list[bool] = []
         self._name = ""
         self._preparing = ""
         self._is_refused = self._has(_NOT_UNDERSTOOD)
@@ -62,26 +62,28 @@ class Shape:
         """A statement of this shape as a call; None if it has to be sent as it is."""
         if self._is_refused:
             return None
-        if any(literals[place] != known for place, known in self._fixed):
-            self._learn(literals)
-        if any(literals[place].startswith("'") != is_text for place, is_text in self._changing):
+        for place in self._fixed:
+            if literals[place] != self._literals[place]:
+                self._learn(literals)
+                break
+        handed = [literals[place] for place in self._changing]
+        if not handed or [text[0] == "'" for text in handed] != self._are_texts:
             return None
-        if not self._changing or self._is_refused:
-            return None
-        handed = ", ".join([literals[place] for place, _ in self._changing])
-        return Call(self, self._name, self._preparing, f"EXECUTE {self._name}({handed})")
+        return Call(self, self._name, self._preparing, f"EXECUTE {self._name}({', '.join(handed)})")
 
     def _learn(self, literals: list[str]) -> None:
-        known = dict(self._fixed)
-        changing = [place for place, mine in enumerate(literals) if known.get(place) != mine]
-        self._fixed = [(place, text) for place, text in self._fixed if place not in changing]
-        self._changing = [(place, self._literals[place].startswith("'")) for place in changing]
-        self._is_refused = not all(is_text for _, is_text in self._changing) and self._has(_BY_NUMBER)
-        filled = [*self._literals, ""]
-        for number, place in enumerate(changing, start=1):
+        known = self._literals
+        self._fixed = [place for place in self._fixed if literals[place] == known[place]]
+        self._changing = [place for place in range(len(known)) if place not in self._fixed]
+        self._are_texts = [known[place][0] == "'" for place in self._changing]
+        if not all(self._are_texts) and self._has(_BY_NUMBER):
+            self._changing, self._is_refused = [], True
+            return
+        filled = [*known, ""]
+        for number, place in enumerate(self._changing, start=1):
             filled[place] = f"${number}"
         statement = "".join(part for pair in zip(self._pieces, filled, strict=True) for part in pair)
-        types = ", ".join("unknown" if is_text else "int4" for _, is_text in self._changing)
+        types = ", ".join("unknown" if is_text else "int4" for is_text in self._are_texts)
         self._name = f"noetl_{hashlib.sha256(f'{types}: {statement}'.encode()).hexdigest()[:32]}"
         self._preparing = f"PREPARE {self._name} ({types}) AS {statement}"
 

@@ -73,6 +73,11 @@ class TestSharing:
         assert info.ui is not None
         assert info.ui.startswith("http://127.0.0.1:")
 
+    def test_what_java_itself_runs_in_python_is_run_by_this_interpreter(self, spark: SparkSession) -> None:
+        java: Any = spark.sparkContext._jvm  # how it looks for data sources, among others
+
+        assert java.System.getenv("PYSPARK_PYTHON") == sys.executable
+
     def test_the_defaults_are_ours(self, spark: SparkSession) -> None:
         names = ("spark.sql.session.timeZone", "spark.sql.adaptive.enabled", "spark.ui.showConsoleProgress")
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -134,9 +135,13 @@ def _end(process: subprocess.Popen[bytes], patience: float) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what is meant for NoETL alone: the code of tasks runs in there, and some of that is keys."""
+    """Ours, without what is meant for NoETL alone: the code of tasks runs in there, and some of that is keys.
+
+    What Spark runs in Python by itself it would run with the first `python3` on PATH, which may know nothing of us.
+    """
     unwanted = ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS")
-    return {name: value for name, value in os.environ.items() if not name.startswith("NOETL_") and name not in unwanted}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_") and name not in unwanted}
+    return {"PYSPARK_PYTHON": sys.executable} | ours
 
 
 def _read(told: Path) -> Gateway:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from noetl import __version__
+from noetl.cli.ending import Ending
 from noetl.cli.exits import run_guarded
 
 if TYPE_CHECKING:
@@ -136,4 +137,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(run_guarded(cli, sys.argv[1:]))
+    ending = Ending()
+    ending.code = run_guarded(cli, sys.argv[1:])
+    sys.exit(ending.code)

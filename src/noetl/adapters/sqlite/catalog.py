@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sqlite3
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from noetl.adapters.sqlite.database import Database
@@ -74,23 +75,23 @@ class SqliteCatalog:
         """One version, the latest by default."""
         name = catalog_path(path)
         if version is None:
-            found = await self._select(_LATEST, (tenant_id, name))
+            found = self._glance(_LATEST, (tenant_id, name))
         else:
-            found = await self._select(_VERSION, (tenant_id, name, version))
+            found = self._glance(_VERSION, (tenant_id, name, version))
         if not found:
             raise NotFound(f"the catalog has no '{name}'" + ("" if version is None else f" in version {version}"))
         return found[0]
 
     async def by_id(self, tenant_id: str, catalog_id: int) -> CatalogEntry:
         """One version by its number."""
-        found = await self._select(_BY_ID, (catalog_id, tenant_id))
+        found = self._glance(_BY_ID, (catalog_id, tenant_id))
         if not found:
             raise NotFound(f"the catalog has no entry {catalog_id}")
         return found[0]
 
     async def by_digest(self, tenant_id: str, sha256: str) -> CatalogEntry:
         """The first entry registered with this content."""
-        found = await self._select(_DIGEST, (tenant_id, sha256))
+        found = self._glance(_DIGEST, (tenant_id, sha256))
         if not found:
             raise NotFound(f"the catalog has no document with sha256 {sha256}")
         return found[0]
@@ -117,10 +118,14 @@ class SqliteCatalog:
         return await self._select(_VERSIONS, (tenant_id, catalog_path(path)))
 
     async def _select(self, sql: str, parameters: Any) -> builtins.list[CatalogEntry]:
-        def work(connection: sqlite3.Connection) -> builtins.list[CatalogEntry]:
-            return [_entry(row) for row in connection.execute(sql, parameters)]
+        return await self._database.read(partial(_entries, sql, parameters))
 
-        return await self._database.read(work)
+    def _glance(self, sql: str, parameters: Any) -> builtins.list[CatalogEntry]:
+        return self._database.glance(partial(_entries, sql, parameters))
+
+
+def _entries(sql: str, parameters: Any, connection: sqlite3.Connection) -> list[CatalogEntry]:
+    return [_entry(row) for row in connection.execute(sql, parameters)]
 
 
 def _entry(row: Sequence[Any]) -> CatalogEntry:

@@ -81,6 +81,14 @@ class Database:
             return self._run_read(work)
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_read, work)
 
+    def glance(self, work: Look[T]) -> T:
+        """The same at once, in the caller's thread: for a row by its key, which takes less than to ask a thread for it.
+
+        Readers of a file in WAL mode wait for nobody.
+        """
+        self._check_open()
+        return self._run_read(work)
+
     def close(self) -> None:
         """Finish what is waiting, then let go of the file."""
         if self._closed:

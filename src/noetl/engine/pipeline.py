@@ -34,7 +34,7 @@ _STATE = (
     "visits", "jumps", "last", "last_good", "last_output", "warnings",
 )  # fmt: skip
 
-_FROM_OUTSIDE = frozenset({"_outside", "_rearmost", "_ctx", "_scratch", "_iter"})
+_FROM_OUTSIDE = frozenset({"_outside", "_standing", "_ctx", "_scratch", "_iter"})
 
 Outer = Mapping[str, Any] | Callable[[], Mapping[str, Any]] | Outside
 
@@ -101,7 +101,7 @@ class Pipeline:
     """
 
     _outside: Outside
-    _rearmost: dict[str, Any] | None
+    _standing: dict[str, Any] | None
     _ctx: Json
     _scratch: Json
     _iter: Json
@@ -138,7 +138,7 @@ class Pipeline:
         given = self._given_outer
         if not isinstance(given, Outside):
             given = self._script.outside(given() if callable(given) else given)
-        self._outside, self._rearmost = given, given.names
+        self._outside, self._standing = given, given.names()
         self._ctx, self._scratch, self._iter = given.ctx, given.scratch, given.iter
         return self.__dict__[name]
 
@@ -158,7 +158,7 @@ class Pipeline:
         _ = self._outside  # what is read later would stand in the place of what was kept
         for name in _STATE:
             setattr(self, f"_{name}", copy(state[name]))  # the state may be asked for again
-        self._rearmost = None
+        self._standing = None
         self._ready = self._script.task(self._place)
         self._views = {name: self._view(name, result, self._outcomes[name]) for name, result in self._results.items()}
         good = self._last_good
@@ -180,18 +180,19 @@ class Pipeline:
         return step
 
     def _judge(self, said: TaskOutcome) -> _Step:
-        task, about = self._ready.task, self._about(said)
+        ready, about = self._ready, self._about(said)
+        rules = ready.task.rules if said.error is not None else ready.rules_of_success
         rule: Rule | None = None
-        if task.rules:
+        if rules:
             names = self._names(_output(said, about))
-            rule = self._rule(task, names)
+            rule = self._rule(rules, names)
             if rule is not None and rule.set:
                 self._assign(rule.set, names, said, task_level=False)
         do = rule.do if rule is not None else ("continue" if said.error is None else "fail")
         if do == "retry":
             return self._retry(rule, said, about)  # type: ignore[arg-type]  # only a rule says retry
         if do == "fail":
-            error = said.error or failure("POLICY_FAIL", f"a rule of task '{task.name}' failed it")
+            error = said.error or failure("POLICY_FAIL", f"a rule of task '{ready.name}' failed it")
             return self._fail(said, about, error)
         return self._leave(said, about, do, rule)
 
@@ -212,66 +213,50 @@ class Pipeline:
             return TaskOutcome(error=failure("INVALID", f"task '{name}': {error}", kind="schema"))
 
     def _rendered(self) -> RunTask:
-        ready = self._ready
+        ready, host = self._ready, self._host
         self._input = {}
         given = self._input = self._given()
         names = {} if ready.is_literal else self._names()
         fields = ready.fields.copy()
-        for name, value, how in ready.rendered:
-            fields[name] = self._field(value, names, how)
-        auth = ready.task.auth
+        for name, render in ready.rendered:
+            fields[name] = render(names, host, self._warn_of)
         return RunTask(
             task=ready.task,
             input=given,
             fields=fields,
-            auth=None if auth is None else templates.render_strict(auth, names, host=self._host),
-            timeout=ready.timeout(names, self._host),
+            auth=None if ready.auth is None else ready.auth(names, host, self._warn_of),
+            timeout=ready.timeout(names, host),
             attempt=self._attempts[ready.name],
             visit=self._visits[ready.name],
             previous=self._previous,
         )
 
     def _given(self) -> Json:
-        """The input of a task; tables stay tables for the kinds that know what to do with them."""
-        ready = self._ready
-        if not ready.input:
-            return {}
-        given: Json = self._kept(ready.input, self._names(), lazy=ready.keeps_tables)
+        """The input of a task."""
+        render = self._ready.input
+        given: Json = {} if render is None else render(self._names(), self._host, self._warn_of)
         return given
 
-    def _field(self, value: Any, names: Mapping[str, Any], how: str) -> Any:
-        if how == "strict":
-            return templates.render_strict(value, names, host=self._host)
-        if how == "code":
-            return self._code(value, names)
-        return self._kept(value, names, lazy=how == "lazy")
-
-    def _code(self, value: Any, names: Mapping[str, Any]) -> Any:
-        if isinstance(value, str):
-            return templates.render_code(value, names, host=self._host)
-        if isinstance(value, list):
-            return [self._code(item, names) for item in value]
-        if isinstance(value, dict):
-            return {name: self._code(item, names) for name, item in value.items()}
-        return value
-
-    def _kept(self, value: Any, names: Mapping[str, Any], *, lazy: bool = False) -> Any:
-        """A lenient field: a template that raises keeps its raw text."""
-        kept = templates.render_or_keep(value, names, host=self._host, lazy=lazy)
-        for problem in kept.problems:
-            self._warn(f"task '{self._ready.name}': {problem}")
-        return kept.value
+    def _warn_of(self, problem: templates.TemplateError) -> None:
+        """A template that raises keeps its raw text in a lenient field."""
+        self._warn(f"task '{self._ready.name}': {problem}")
 
     def _warn(self, text: str) -> None:
         if len(self._warnings) < MOST_WARNINGS:
             self._warnings.append(text)
 
     def _names(self, output: Json | None = None) -> dict[str, Any]:
-        """Names in the order of the language reference, 6.1; what comes later wins."""
+        """Names in the order of the language reference, 6.1; what comes later wins.
+
+        They are gathered in one mapping for as long as `ctx` and `step` stay what they are. What only one task has,
+        or what is said of only one outcome, goes into a copy.
+        """
         ready = self._ready
-        if self._rearmost is None:
-            self._rearmost = self._outside.names_with(self._ctx, self._scratch)
-        names = self._rearmost.copy()
+        names = self._standing
+        if names is None:
+            names = self._standing = self._outside.names_with(self._ctx, self._scratch)
+        if output is not None or self._input:
+            names = names.copy()
         if output is not None:
             names["output"] = _showing(output)
             names["result"] = names["response"] = ResultView(output["response"], output["status"], http=ready.is_http)
@@ -297,8 +282,8 @@ class Pipeline:
         attempt = self._attempts[self._ready.name]
         return {**said.extra, "meta": {"attempt": attempt, "duration_ms": said.duration_ms}}
 
-    def _rule(self, task: Task, names: Mapping[str, Any]) -> Rule | None:
-        for rule in task.rules:
+    def _rule(self, rules: tuple[Rule, ...], names: Mapping[str, Any]) -> Rule | None:
+        for rule in rules:
             if rule.when is None or templates.condition(rule.when, names, host=self._host)[0]:
                 return rule
         return None
@@ -387,7 +372,7 @@ class Pipeline:
         elif not dot or scope == "ctx":
             path = path if dot else key
             self._ctx = assign(self._ctx, path, value)
-            self._rearmost = None
+            self._standing = None
             self._assigned = add_assignments(self._assigned, {f"ctx.{path}": value})
             name = path.partition(".")[0]
             self._written[name] = self._ctx[name]
@@ -395,7 +380,7 @@ class Pipeline:
             self._iter = assign(self._iter, path, value)
         elif scope == "step":
             self._scratch = assign(self._scratch, path, value)
-            self._rearmost = None
+            self._standing = None
             self._assigned = add_assignments(self._assigned, {key: value})
 
     def _end(self, status: str, error: Json | None, failed_task: str | None) -> Ended:

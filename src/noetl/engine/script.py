@@ -12,7 +12,7 @@ from typing import Any
 from noetl.engine.scope import IDENTITY
 from noetl.kernel.event import Json
 from noetl.playbook import templates
-from noetl.playbook.document import Step, Task
+from noetl.playbook.document import Rule, Step, Task
 from noetl.playbook.templates import Host
 from noetl.settings import parse_duration
 
@@ -52,25 +52,28 @@ class Script:
 class ReadyTask:
     """A task of which is known what has to be rendered, and how."""
 
-    __slots__ = ("_seconds", "_timeout", "fields", "input", "is_http", "is_literal", "keeps_tables", "name", "rendered",
-                 "task")  # fmt: skip
+    __slots__ = ("_seconds", "_timeout", "auth", "fields", "input", "is_http", "is_literal", "name", "rendered",
+                 "rules_of_success", "task")  # fmt: skip
 
     def __init__(self, task: Task, step: Step, how: Mapping[str, str], default_timeout: Any) -> None:
         self.task = task
         self.name = task.name
         self.is_http = task.kind == "http"
-        self.input: Json = {**task.input, **step.input}
-        self.keeps_tables = how.get("input") == "lazy"
+        given = {**task.input, **step.input}
+        is_lazy = how.get("input") == "lazy"  # tables stay tables for the kinds that know what to do with them
+        self.input = templates.prepared_or_keep(given, lazy=is_lazy) if given else None
+        self.auth = None if task.auth is None else templates.prepared_strict(task.auth)
         fields = dict(task.fields)
         if "output" in how and task.output.fields:  # the kind has a say in where rows go
             fields["output"] = task.output.fields
         self.fields: Json = fields
-        """All fields as they are written, of which those in `rendered` are to be replaced: name, text and how."""
+        """All fields as they are written, of which those in `rendered` are to be replaced."""
         self.rendered = tuple(
-            (name, value, manner)
+            (name, _prepared(value, manner))
             for name, value in fields.items()
             if (manner := how.get(name, "lenient")) != "raw" and not _is_constant(value)
         )
+        self.rules_of_success = _rules_of_success(task, step)
         self._timeout = task.timeout if task.timeout is not None else default_timeout
         self._seconds: float | None = None
         self.is_literal = not self.rendered and task.auth is None and self._timeout is None
@@ -86,6 +89,33 @@ class ReadyTask:
         return found
 
 
+def _prepared(value: Any, how: str) -> templates.Renders:
+    if how == "strict":
+        return templates.prepared_strict(value)
+    if how == "code":
+        return templates.prepared_code(value)
+    return templates.prepared_or_keep(value, lazy=how == "lazy")
+
+
+def _rules_of_success(task: Task, step: Step) -> tuple[Rule, ...]:
+    """The rules that are to be looked at after an attempt that worked.
+
+    Most rules begin with `output.status == 'error'`: nothing has to be put together to know that they do not hold,
+    unless the step has given `output` another meaning.
+    """
+    if not task.rules or _gives("output", step):
+        return task.rules
+    demands = ((rule, templates.demanded(rule.when)) for rule in task.rules)
+    return tuple(
+        rule for rule, demand in demands if demand is None or demand[0] != "output.status" or demand[1] == "ok"
+    )
+
+
+def _gives(name: str, step: Step) -> bool:
+    """Whether a step has something of its own by this name. Its iterator may not have one that is reserved."""
+    return name in step.input or any(name in (task.name, *task.set, *task.input) for task in step.tasks)
+
+
 def _is_constant(value: Any) -> bool:
     if type(value) is str:
         return not templates.is_template(value)
@@ -99,7 +129,7 @@ class Outside:
     without standing in `outer` themselves; a key that does would hide what the pipeline itself writes to `ctx`.
     """
 
-    __slots__ = ("_first", "_outer", "_row", "ctx", "foremost", "iter", "names", "scratch", "workload")
+    __slots__ = ("_first", "_outer", "_row", "_same", "ctx", "foremost", "iter", "scratch", "workload")
 
     def __init__(self, outer: Mapping[str, Any], first: tuple[str, ...] = ()) -> None:
         """`first` are names of the iteration, which nothing in the pipeline shadows."""
@@ -111,8 +141,7 @@ class Outside:
         self.scratch = _mapping(outer.get("step"))
         self.iter = _mapping(outer.get("iter"))
         self.foremost = {name: outer[name] for name in (*first, *IDENTITY) if name in outer}
-        self.names = self.names_with(self.ctx, self.scratch)
-        """All of them by bare name."""
+        self._same = self.names_with(self.ctx, self.scratch)
 
     def with_row(self, row: Mapping[str, Any]) -> Outside:
         """The same with the names of a row before all others."""
@@ -123,8 +152,12 @@ class Outside:
         made.workload, made.ctx, made.scratch = self.workload, self.ctx, self.scratch
         made.iter = _mapping(row["iter"]) if "iter" in row else self.iter
         made.foremost = {**self.foremost, **{name: row[name] for name in self._first if name in row}}
-        made.names = {**self.names, **row}
+        made._same = self._same
         return made
+
+    def names(self) -> dict[str, Any]:
+        """All of them by bare name, for one pipeline, which may add to them."""
+        return {**self._same, **self._row}
 
     def names_with(self, ctx: Json, scratch: Json) -> dict[str, Any]:
         """All of them, once the pipeline has written to `ctx` or `step`."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from noetl.engine.pipeline import Pipeline, RunTask, TaskOutcome
+from noetl.engine.pipeline import Ended, Pipeline, RunTask, TaskOutcome, Wait
 from noetl.engine.script import Outside, Script
 from noetl.errors import InvalidInput
 from noetl.playbook.templates import Host
@@ -26,7 +29,7 @@ class TestReadyTasks:
     def test_only_what_may_hold_a_template_is_rendered(self) -> None:
         tool = {"kind": "http", "url": "{{ base }}/x", "method": "GET", "verify": True, "params": {"n": "{{ n }}"}}
         ready = script(tool).task(0)
-        assert {name: how for name, _, how in ready.rendered} == {"url": "strict", "params": "lenient"}
+        assert [name for name, _ in ready.rendered] == ["url", "params"]
         assert ready.fields["method"] == "GET"
         assert not ready.is_literal
         assert ready.is_http
@@ -36,7 +39,6 @@ class TestReadyTasks:
         assert ready.rendered == ()
         assert ready.fields["libs"] == {"x": "{{ y }}"}
         assert ready.is_literal
-        assert ready.keeps_tables
 
     def test_runs_share_it_and_leave_it_as_it_was(self) -> None:
         shared = script({"kind": "http", "url": "{{ base }}/x"})
@@ -46,6 +48,83 @@ class TestReadyTasks:
             assert asked.fields["url"] == f"{base}/x"
         assert shared.task(0) is shared.task(0)
         assert shared.task(0).fields["url"] == "{{ base }}/x"
+
+
+class TestRulesOfSuccess:
+    FAILED: ClassVar[str] = "{{ output.status == 'error' and output.error.retryable }}"
+
+    @staticmethod
+    def looked_at(tool: dict[str, Any], *whens: str) -> list[str]:
+        rules = [{"when": when, "then": {"do": "break"}} for when in whens]
+        tool = {"name": "one", "kind": "http", "url": "u", "spec": {"policy": {"rules": rules}}, **tool}
+        return [str(rule.when) for rule in script([tool]).task(0).rules_of_success]
+
+    def test_a_rule_for_failures_is_not_looked_at(self) -> None:
+        assert self.looked_at({}, self.FAILED, "{{ output.status == 'error' }}") == []
+
+    @pytest.mark.parametrize(
+        "when",
+        [
+            "{{ output.status == 'ok' }}", "{{ output.status != 'error' }}", "{{ not output.status == 'error' }}",
+            "{{ output.status == 'error' or output.data }}", "{{ output.error.retryable }}", "{{ status == 'error' }}",
+            "{{ output.status == 'error' | lower }}", "yes", "{{ output.data and output.status == 'error' }}",
+        ],
+    )  # fmt: skip
+    def test_all_others_are(self, when: str) -> None:
+        assert self.looked_at({}, self.FAILED, when) == [when]
+
+    @pytest.mark.parametrize("own", [{"name": "output"}, {"set": {"output": 1}}, {"input": {"output": 1}}])
+    def test_all_are_where_the_step_has_an_output_of_its_own(self, own: dict[str, Any]) -> None:
+        assert self.looked_at(own, self.FAILED) == [self.FAILED]
+
+    @settings(deadline=None, max_examples=150)
+    @given(
+        st.lists(
+            st.sampled_from(
+                [FAILED, "{{ output.status == 'error' }}", "{{ output.data.n == 1 }}", "{{ output.status == 'ok' }}",
+                 "{{ output.status == 'error' or n }}", "{{ 1 / 0 }}"]
+            ),
+            max_size=4,
+        ),
+        st.lists(st.sampled_from(["continue", "retry", "jump", "break", "fail"]), min_size=4, max_size=4),
+        st.lists(st.sampled_from([0, 1, None]), min_size=1, max_size=12),
+        st.sampled_from([{}, {"set": {"output": {"status": "error"}}}, {"input": {"output": {"status": "error"}}}]),
+    )  # fmt: skip
+    def test_it_makes_no_difference_which_are_looked_at(
+        self, whens: list[str], dos: list[str], answers: list[int | None], own: dict[str, Any]
+    ) -> None:
+        """None is a failure, a number the result of an attempt."""
+        rules = [
+            {"when": when, "then": {"do": do, **({"to": "one"} if do == "jump" else {}), "set": {"ctx.at": number}}}
+            for number, (when, do) in enumerate(zip(whens, dos, strict=False))
+        ]
+        one = {"name": "one", "kind": "http", "url": "{{ ctx.at }}", "spec": {"policy": {"rules": rules}}, **own}
+        two = {"name": "two", "kind": "http", "url": "{{ one.n }}{{ results.one }}"}
+        told = []
+        for is_whole in (False, True):
+            made = script([one, two])
+            if is_whole:
+                for place in (0, 1):
+                    made.task(place).rules_of_success = made.task(place).task.rules
+            told.append(list(driven(Pipeline(made, OUTER, HOST), answers)))
+        assert told[0] == told[1]
+
+
+def driven(pipeline: Pipeline, answers: list[int | None]) -> Iterator[Any]:
+    """All that a pipeline asks for, as long as there are answers."""
+    following = pipeline.begin()
+    for answer in answers:
+        yield following
+        if isinstance(following, Ended):
+            return
+        if isinstance(following, Wait):
+            following = pipeline.resume()
+        elif answer is None:
+            error = {"kind": "connection", "code": "X", "message": "", "retryable": True}
+            following = pipeline.outcome(TaskOutcome(error=error))
+        else:
+            following = pipeline.outcome(TaskOutcome(result={"n": answer}))
+    yield following
 
 
 class TestTimeouts:
@@ -69,16 +148,16 @@ class TestNamesFromOutside:
     def test_ctx_goes_before_the_workload_and_a_row_before_both(self) -> None:
         frame = Outside(OUTER, ("item", "loop"))
         row = frame.with_row({"item": 5, "b": 3, "iter": {"item": 5}, "loop": {"index": 0}})
-        assert (frame.names["a"], frame.names["b"]) == (1, 2)
-        assert (row.names["a"], row.names["b"], row.names["item"]) == (1, 3, 5)
+        assert (frame.names()["a"], frame.names()["b"]) == (1, 2)
+        assert (row.names()["a"], row.names()["b"], row.names()["item"]) == (1, 3, 5)
         assert row.foremost == {"execution_id": "77", "item": 5, "loop": {"index": 0}}
         assert row.iter == {"item": 5}
-        assert "item" not in frame.names
+        assert "item" not in frame.names()
 
     def test_a_row_may_bear_the_name_of_a_scope(self) -> None:
         row = Outside(OUTER, ("ctx",)).with_row({"ctx": {"c": 4}})
         assert row.ctx == row.foremost["ctx"] == {"c": 4}
-        assert row.names["b"] == 1
+        assert row.names()["b"] == 1
 
     def test_what_the_pipeline_writes_is_found_behind_the_row(self) -> None:
         row = Outside(OUTER).with_row({"item": 5})

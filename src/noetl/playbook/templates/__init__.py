@@ -9,6 +9,7 @@ itself is imported when the first template needs it; plain lookups never do.
     host        what the caller lends: now(), token(), limits
     native      a text, compiled once and kept
     rendering   the rule of each kind of field
+    prepared    the same for what is rendered many times
     conditions  `when`
     simple      lookups, without Jinja
     program     everything else: environment, rewrite, internals, filters, judges, methods, operators, functions
@@ -16,7 +17,7 @@ itself is imported when the first template needs it; plain lookups never do.
 
 from __future__ import annotations
 
-from noetl.playbook.templates.conditions import condition, truth
+from noetl.playbook.templates.conditions import condition, demanded, truth
 from noetl.playbook.templates.errors import (
     TemplateError,
     TemplateFailed,
@@ -27,6 +28,7 @@ from noetl.playbook.templates.errors import (
 from noetl.playbook.templates.host import ALONE, Host
 from noetl.playbook.templates.limits import Limits
 from noetl.playbook.templates.native import Template, check, compile, is_template  # noqa: A004 - that is what it does
+from noetl.playbook.templates.prepared import Renders, Warns, prepared_code, prepared_or_keep, prepared_strict
 from noetl.playbook.templates.rendering import (
     Kept,
     names,
@@ -47,6 +49,7 @@ __all__ = [
     "Host",
     "Kept",
     "Limits",
+    "Renders",
     "ResultView",
     "Template",
     "TemplateError",
@@ -55,12 +58,17 @@ __all__ = [
     "TemplateSyntax",
     "TemplateUndefined",
     "Views",
+    "Warns",
     "check",
     "compile",
     "condition",
+    "demanded",
     "is_template",
     "names",
     "paths",
+    "prepared_code",
+    "prepared_or_keep",
+    "prepared_strict",
     "render",
     "render_code",
     "render_or_keep",

@@ -10,7 +10,7 @@ from noetl.playbook.templates.host import ALONE, Host
 from noetl.playbook.templates.native import compile as compile_template
 from noetl.playbook.templates.views import VIEWS
 
-__all__ = ["condition", "truth"]
+__all__ = ["condition", "demanded", "truth"]
 
 _FALSE = frozenset({"", "false", "0", "no", "none"})
 
@@ -40,3 +40,16 @@ def condition(when: Any, names: Mapping[str, Any], *, host: Host = ALONE) -> tup
         return truth(compile_template(when).render(names, host=host, lazy=True)), None
     except TemplateError as error:
         return False, str(error)
+
+
+def demanded(when: Any) -> tuple[str, Any] | None:
+    """The path that a condition compares first, and the value without which it does not hold, whatever else it says.
+
+    None where its text does not tell.
+    """
+    if not isinstance(when, str):
+        return None
+    try:
+        return compile_template(when).demand
+    except TemplateError:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,16 @@ class Template:
     def __init__(self, text: str) -> None:
         self.text = text
         self._source = _read(text)
+
+    @property
+    def read(self) -> Callable[..., Any]:
+        """`render`, for who says each time how."""
+        return self._source.value if self._source else self.render
+
+    @property
+    def demand(self) -> tuple[str, Any] | None:
+        """The path that a condition looks at first, and what has to be there for it to hold; None if unsure."""
+        return self._source.demand if isinstance(self._source, quick.Quick) else None
 
     def render(self, names: Mapping[str, Any], *, strict: bool = False, host: Host = ALONE, lazy: bool = False) -> Any:
         """The native value if the text is exactly one expression, else a string. Raises a TemplateError.

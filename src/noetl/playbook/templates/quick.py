@@ -69,6 +69,11 @@ class Quick:
         self._short = short
         self._program: Program | None = None
 
+    @property
+    def demand(self) -> tuple[str, Any] | None:
+        """What has to be equal to what for a condition to hold, if it begins with that; its path as it is written."""
+        return self._short.demand if isinstance(self._short, _Condition) else None
+
     def value(self, names: Mapping[str, Any], *, strict: bool, host: Host, lazy: bool = False) -> Any:
         """The native value if the text is one expression, else the text."""
         try:
@@ -246,6 +251,14 @@ class _Condition:
     terms: tuple[_Term, ...]
     until: bool
     """The truth of the term that decides: false for `and`, true for `or`."""
+
+    @property
+    def demand(self) -> tuple[str, Any] | None:
+        """The first term, where nothing that follows can make up for it."""
+        first = self.terms[0]
+        if first.sign != "==" or first.is_negated or (self.until and len(self.terms) > 1):
+            return None
+        return ".".join((first.path.root, *first.path.parts)), first.constant
 
     def value(self, names: Mapping[str, Any], strict: bool) -> Any:
         found: Any = None

@@ -146,10 +146,10 @@ class Redactor:
 
     def _present(self, value: Any) -> list[str]:
         """The spellings that are somewhere in a value; only these have to be looked for in each of its texts."""
-        texts: list[str] = []
+        texts: list[Any] = []
         tables: list[Any] = []
         _gather(value, texts, tables)
-        joined = _SEPARATOR.join(texts)
+        joined = _joined(texts)
         found = [needle for needle in self._needles if needle in joined]
         if tables:
             from noetl.payloads.masking import present
@@ -184,24 +184,44 @@ def _masked(text: str, spans: list[tuple[int, int]]) -> str:
     return "".join([*pieces, text[reached:]]) if spans else text
 
 
-def _gather(value: Any, texts: list[str], tables: list[Any]) -> None:
-    """All texts of a value, and its tables, which are searched by themselves."""
+def _gather(value: Any, texts: list[Any], tables: list[Any]) -> None:
+    """All texts of a value, keys that are none as they are, and its tables, which are searched by themselves."""
     waiting: list[Iterable[Any]] = [(value,)]
     while waiting:
         for element in waiting.pop():
             kind = type(element)
-            if kind is str or isinstance(element, str):
+            if kind is str:
                 texts.append(element)
-            elif isinstance(element, int | float):
-                if kind is not bool:
-                    texts.append(str(element))
-            elif kind is dict or isinstance(element, dict | Composite):
-                texts += map(str, element)
+            elif kind is dict:
+                texts += element
                 waiting.append(element.values())
-            elif kind is list or isinstance(element, list | tuple):
+            elif kind is list:
                 waiting.append(element)
-            elif is_lazy(element):
-                tables.append(element)
+            elif kind is int or kind is float:
+                texts.append(str(element))
+            elif element is not None and kind is not bool:
+                _gather_other(element, texts, tables, waiting)
+
+
+def _gather_other(element: Any, texts: list[Any], tables: list[Any], waiting: list[Iterable[Any]]) -> None:
+    if isinstance(element, str):
+        texts.append(element)
+    elif isinstance(element, int | float):
+        texts.append(str(element))
+    elif isinstance(element, dict | Composite):
+        texts += element
+        waiting.append(element.values())
+    elif isinstance(element, list | tuple):
+        waiting.append(element)
+    elif is_lazy(element):
+        tables.append(element)
+
+
+def _joined(texts: list[Any]) -> str:
+    try:
+        return _SEPARATOR.join(texts)
+    except TypeError:  # a key that is no text
+        return _SEPARATOR.join(map(str, texts))
 
 
 def _label(reference: str) -> str:

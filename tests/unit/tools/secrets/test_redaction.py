@@ -117,6 +117,20 @@ def test_digits_stored_as_text_are_found_as_a_number() -> None:
     assert redactor.value([123456, True]) == [{"$secret": "door.pin"}, True]
 
 
+class Text(str):
+    """Text of another type, as enumerations are."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    "value", [{7: SECRET}, {None: [SECRET]}, {(1, 2): {True: SECRET}}, (SECRET,), [Text(SECRET)], {Text("a"): SECRET}]
+)
+def test_keys_that_are_no_text_and_types_of_others_are_looked_through(value: Any, redactor: Redactor) -> None:
+    assert SECRET not in str(redactor.value(value))
+    assert "crm.token" in str(redactor.value(value))
+
+
 def test_what_is_nested_has_its_path_for_a_name() -> None:
     redactor = Redactor()
     redactor.add("sa", {"keys": [{"private": "nested-secret"}]})

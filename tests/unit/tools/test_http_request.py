@@ -228,3 +228,37 @@ def test_link_local_and_metadata_addresses_are_known_in_every_spelling(address: 
 def test_metadata_services_are_known_by_name() -> None:
     assert is_blocked_host("Metadata.Google.Internal.")
     assert not is_blocked_host("example.org")
+
+
+@pytest.mark.parametrize("effect_key", ["", "run/1/start/0"])
+@pytest.mark.parametrize("limit", [None, 5.0])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"url": "http://h/p?x=1 2", "params": {"a": [1, None, "é"], "b": True}},
+        {"endpoint": "https://me:secret@h:8443/p"},
+        {"url": "http://h", "params": "?a=b c", "timeout": "90s"},
+        {"url": "http://h", "params": {}, "timeout": None},
+    ],
+)
+def test_a_task_that_says_no_more_than_where_is_one_that_says_the_usual(
+    fields: dict[str, Any], limit: float | None, effect_key: str
+) -> None:
+    usual = {"method": "GET", "headers": {}, "verify": True, "follow_redirects": False}
+    plain, whole = (
+        request_of(Call(kind="http", fields=given, effect_key=effect_key, timeout=limit))
+        for given in (fields, {**fields, **usual})
+    )
+    assert plain == whole
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"url": "ftp://h"}, {"url": "http://h", "params": 5}, {"url": "http://h", "timeout": "x"}]
+)
+def test_what_cannot_be_sent_is_refused_alike(fields: dict[str, Any]) -> None:
+    said = []
+    for given in (fields, {**fields, "method": "GET"}):
+        with pytest.raises(BadField) as refused:
+            request_of(Call(kind="http", fields=given))
+        said.append(refused.value.outcome)
+    assert said[0] == said[1]

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from noetl.kernel.event import Json
-from noetl.tools.base import Outcome, failed, ok
+from noetl.tools.base import Outcome, failed
+from noetl.tools.http.request import Request
 from noetl.tools.values import decoded_json
 
 __all__ = ["Answer", "LargeBody", "outcome_of", "parsed_body"]
@@ -42,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float
 
 
-def outcome_of(answer: Answer, sent: str, now: Callable[[], datetime]) -> Outcome:
+def outcome_of(answer: Answer, request: Request, now: Callable[[], datetime]) -> Outcome:
     """The raw result, and an error if the status is not one of success."""
     result: Json = {
         "status_code": answer.status,
@@ -54,14 +55,14 @@ def outcome_of(answer: Answer, sent: str, now: Callable[[], datetime]) -> Outcom
         result["_file"] = msgspec.structs.asdict(answer.body)
     else:
         result["data"] = result["body"] = parsed_body(answer.body, answer.headers, answer.charset)
-    extra = {"http": {"status": answer.status, "headers": answer.headers}}
+    extra: Json = {"http": {"status": answer.status, "headers": answer.headers}}
     if 200 <= answer.status <= 299:
-        return ok(result, **extra)
+        return Outcome(result=result, extra=extra)
     more: Json = {"status": answer.status, "status_code": answer.status}
     wait = _retry_after(answer.headers.get("retry-after"), now)
     if wait is not None:
         more["retry_after"] = wait
-    message = f"{sent} answered {answer.status} {answer.reason or _phrase(answer.status)}".rstrip()
+    message = f"{request.sent} answered {answer.status} {answer.reason or _phrase(answer.status)}".rstrip()
     return failed(_kind(answer.status), f"HTTP_{answer.status}", message, result=result, extra=extra, **more)
 
 

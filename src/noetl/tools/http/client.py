@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -63,10 +63,15 @@ class Client:
     async def send(self, request: Request, scratch: Path) -> Answer:
         """Send it, follow where it is allowed to, and read the answer to its end."""
         started = time.monotonic()
-        response, moved_to = await self._final(request)
+        url = URL(request.url, encoded=True)
+        response = await self._asked(request.method, url, request.headers, request.body, request.verify)
+        moved_to: URL | None = None
+        if request.follow:
+            response, moved_to = await self._followed(request, url, response)
         headers = _headers(response)
         try:
-            body = await self._read(response, headers, scratch)
+            is_short = self._is_short(headers)
+            body = await (response.read() if is_short else self._read(response, scratch))
         finally:
             response.release()
         return Answer(
@@ -90,34 +95,40 @@ class Client:
             raise BlockedAddress
         return socket.socket(family, kind, protocol)
 
-    async def _final(self, request: Request) -> tuple[aiohttp.ClientResponse, URL | None]:
+    def _asked(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, verify: bool
+    ) -> Awaitable[aiohttp.ClientResponse]:
+        """One request, whatever its answer. Raises BlockedAddress."""
+        if self._guarded and is_blocked_host(url.host or ""):
+            raise BlockedAddress
+        return self.session.request(method, url, headers=headers, data=body, allow_redirects=False, ssl=verify)
+
+    async def _followed(
+        self, request: Request, url: URL, response: aiohttp.ClientResponse
+    ) -> tuple[aiohttp.ClientResponse, URL | None]:
         """The last answer and, after redirects, where it came from."""
-        url, method, headers, body = URL(request.url, encoded=True), request.method, request.headers, request.body
+        method, headers, body = request.method, request.headers, request.body
         moved_to: URL | None = None
-        for _ in range(_MOST_REDIRECTS + 1):
-            if self._guarded and is_blocked_host(url.host or ""):
-                raise BlockedAddress
-            response = await self.session.request(
-                method, url, headers=headers, data=body, allow_redirects=False, ssl=request.verify
-            )
-            target = _target(response, url) if request.follow else None
-            if target is None:
-                return response, moved_to
+        left = _MOST_REDIRECTS
+        while (target := _target(response, url)) is not None:
             response.release()
+            if not left:
+                raise TooManyRedirects
+            left -= 1
             left_out = request.private if target.origin() != url.origin() else frozenset()
             if _becomes_get(response.status, method):
                 method, body, left_out = "GET", None, left_out | _OF_A_BODY
             headers = {name: value for name, value in headers.items() if name.lower() not in left_out}
             url = moved_to = target
-        raise TooManyRedirects
+            response = await self._asked(method, url, headers, body, request.verify)
+        return response, moved_to
 
-    async def _read(
-        self, response: aiohttp.ClientResponse, headers: Mapping[str, str], scratch: Path
-    ) -> bytes | LargeBody:
+    def _is_short(self, headers: Mapping[str, str]) -> bool:
+        """Whether a body surely is one that may be held in memory."""
         length = headers.get("content-length", "")
-        is_known = length.isdecimal() and "content-encoding" not in headers
-        if is_known and int(length) <= self._limits.in_memory:
-            return await response.read()
+        return length.isdecimal() and int(length) <= self._limits.in_memory and "content-encoding" not in headers
+
+    async def _read(self, response: aiohttp.ClientResponse, scratch: Path) -> bytes | LargeBody:
         pieces = response.content.iter_chunked(_CHUNK)
         held = bytearray()
         async for piece in pieces:

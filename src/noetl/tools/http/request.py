@@ -36,6 +36,7 @@ _BODILESS = frozenset({"GET", "DELETE", "HEAD"})
 _PRIVATE = frozenset({"authorization", "cookie"})
 _OURS = frozenset({"content-length", "transfer-encoding"})
 _BODIES = frozenset({"data", "json", "payload", "form", "body"})
+_PLAIN_FIELDS = frozenset({"url", "endpoint", "params", "timeout"})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +53,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Lower-case names of headers that another origin must not see."""
     body: bytes | None
     timeout: float
-    verify: bool
-    follow: bool
+    verify: bool = True
+    follow: bool = False
+
+    @property
+    def sent(self) -> str:
+        """The request as a message speaks of it."""
+        return f"{self.method} {self.shown}"
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -68,6 +74,8 @@ _NOTHING = _Body()
 def request_of(call: Call) -> Request:
     """Read the fields. Raises BadField for what cannot be sent."""
     fields = call.fields
+    if call.auth is None and fields.keys() <= _PLAIN_FIELDS:
+        return _plain_request(call)
     method = _method(fields.get("method"))
     headers = _headers(fields.get("headers"))
     body = _NOTHING if _BODIES.isdisjoint(fields) else _body(fields, method, headers.get("content-type", ("", ""))[1])
@@ -75,17 +83,11 @@ def request_of(call: Call) -> Request:
     address = _address(fields)
     for name, value in credentials.headers.items():
         headers.setdefault(name.lower(), (name, value))
-    if address.login is not None:
-        headers.setdefault("authorization", ("Authorization", basic(*address.login)))
-    if call.effect_key:
-        headers.setdefault("idempotency-key", ("Idempotency-Key", call.effect_key))
-    if (place := traces.current()) is not None:
-        for name, value in place.carried().items():
-            headers.setdefault(name, (name, value))
+    for name, value in _headers_of_ours(call, address).items():
+        headers.setdefault(name.lower(), (name, value))
     if body.content is not None:
         headers.setdefault("content-type", ("Content-Type", body.content_type))
     public = address.with_query(_pairs("params", fields.get("params")), body.query)
-    timeout = seconds(fields, "timeout", "timeout_seconds", default=DEFAULT_TIMEOUT)
     return Request(
         method=method,
         url=_longer(public, urlencode(credentials.query)) if credentials.query else public,
@@ -94,10 +96,43 @@ def request_of(call: Call) -> Request:
         headers=dict(headers.values()),
         private=_PRIVATE.union(name.lower() for name in credentials.headers) if credentials.headers else _PRIVATE,
         body=body.content,
-        timeout=min(timeout, call.timeout) if call.timeout else timeout,
+        timeout=_timeout(call),
         verify=truth(fields, "verify_ssl", "verify", default=True),
         follow=truth(fields, "follow_redirects", default=False),
     )
+
+
+def _plain_request(call: Call) -> Request:
+    """A task that says where to go, and for how long, as most do of which there are many."""
+    address, params = _address(call.fields), call.fields.get("params")
+    public = address.url if params is None else _longer(address.url, _pairs("params", params))
+    return Request(
+        method="GET",
+        url=public,
+        public=public,
+        shown=address.shown,
+        headers=_headers_of_ours(call, address),
+        private=_PRIVATE,
+        body=None,
+        timeout=_timeout(call),
+    )
+
+
+def _timeout(call: Call) -> float:
+    own = seconds(call.fields, "timeout", "timeout_seconds", default=DEFAULT_TIMEOUT)
+    return min(own, call.timeout) if call.timeout else own
+
+
+def _headers_of_ours(call: Call, address: _Address) -> dict[str, str]:
+    """What is added to the headers of a task, unless it has them itself."""
+    headers: dict[str, str] = {}
+    if address.login is not None:
+        headers["Authorization"] = basic(*address.login)
+    if call.effect_key:
+        headers["Idempotency-Key"] = call.effect_key
+    if (place := traces.current()) is not None:
+        headers |= place.carried()
+    return headers
 
 
 # --- Address ----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 from noetl.errors import StorageFull, Unavailable
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
+from noetl.tools.deadline import Deadline
 from noetl.tools.http.addresses import BlockedAddress
 from noetl.tools.http.answer import outcome_of
 from noetl.tools.http.limits import Limits
@@ -64,19 +65,19 @@ class HttpTool:
             request = request_of(call)
         except BadField as error:
             return msgspec.structs.replace(error.outcome, extra=_NO_ANSWER)
-        sent = f"{request.method} {request.shown}"
         client = self._clients.get(asyncio.get_running_loop()) or await self._new_client()
         try:
-            async with asyncio.timeout(request.timeout):
+            with Deadline(request.timeout):
                 answer = await client.send(request, call.scratch)
         except TimeoutError:
-            return failed("timeout", "TIMEOUT", f"{sent} took longer than {request.timeout:g} s", extra=_NO_ANSWER)
+            message = f"{request.sent} took longer than {request.timeout:g} s"
+            return failed("timeout", "TIMEOUT", message, extra=_NO_ANSWER)
         except Exception as error:
-            outcome = _explained(error, sent)
+            outcome = _explained(error, request.sent)
             if outcome is None:
                 raise
             return outcome
-        return outcome_of(answer, sent, self._now)
+        return outcome_of(answer, request, self._now)
 
     async def close(self) -> None:
         """Close the connections of every loop."""

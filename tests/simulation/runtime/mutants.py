@@ -191,12 +191,12 @@ def _wake_ignored(patch: pytest.MonkeyPatch) -> None:
         ended = (await self.latest(execution_id)).control.ended
         return False if ended else await wake(self, execution_id, command_id, child, outcome)
 
-    async def deaf(self: Driver, execution_id: int, said: Report) -> bool:
+    async def deaf(self: Driver, execution_id: int, said: Report, *more: Any, **options: Any) -> bool:
         found = (await self.latest(execution_id)).control
         command = found.commands.get(said.command_id)
         if found.ended and command is not None and command.suspended:
             return False
-        return await report(self, execution_id, said)
+        return await report(self, execution_id, said, *more, **options)
 
     patch.setattr(Driver, "wake", sleepy)
     patch.setattr(Driver, "report", deaf)
@@ -275,8 +275,8 @@ def _answered_early(patch: pytest.MonkeyPatch) -> None:
     """A report counts as heard before it is written."""
     report = Driver.report
 
-    async def hasty(self: Driver, execution_id: int, said: Report) -> bool:
-        task = asyncio.create_task(report(self, execution_id, said))
+    async def hasty(self: Driver, *arguments: Any, **options: Any) -> bool:
+        task = asyncio.create_task(report(self, *arguments, **options))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return True
 
@@ -346,10 +346,10 @@ def _spoiled_state_kept(patch: pytest.MonkeyPatch) -> None:
     """After an append that failed the state goes on as if it had not."""
     change = Driver._change
 
-    async def keep(self: Driver, execution_id: int, decide: Any, principal: str | None = None) -> bool:
+    async def keep(self: Driver, execution_id: int, *arguments: Any, **options: Any) -> bool:
         known = self._executions.get(execution_id)
         try:
-            return await change(self, execution_id, decide, principal)
+            return await change(self, execution_id, *arguments, **options)
         except Exception:
             if known is not None:
                 self._executions[execution_id] = known
@@ -418,10 +418,10 @@ RUNTIME_MUTANTS = (
         first_seed=203,
     ),
     Mutant(name="lease kept", breaks="leases are left over", plant=_lease_kept),
-    Mutant(name="not redelivered", breaks="an abandoned command waits for ever", plant=_not_redelivered, first_seed=40),
+    Mutant(name="not redelivered", breaks="an abandoned command waits for ever", plant=_not_redelivered, first_seed=88),
     Mutant(name="lost and dropped", breaks="a lost command waits for ever", plant=_lost_dropped, first_seed=430),
     Mutant(
-        name="wrong task stopped", breaks="a late heartbeat stops new work", plant=_wrong_task_stopped, first_seed=195
+        name="wrong task stopped", breaks="a late heartbeat stops new work", plant=_wrong_task_stopped, first_seed=695
     ),
     Mutant(name="suspended left", breaks="a call is not taken up after a crash", plant=_suspended_left),
     Mutant(name="child too early", breaks="a child that nobody waits for", plant=_child_too_early),
@@ -437,13 +437,15 @@ RUNTIME_MUTANTS = (
         name="left to the worker", breaks="a call that nobody waits for", plant=_left_to_the_worker, first_seed=3057
     ),
     Mutant(
-        name="woken by anybody", breaks="a call ends as an earlier one did", plant=_woken_by_anybody, first_seed=2718
+        name="woken by anybody", breaks="a call ends as an earlier one did", plant=_woken_by_anybody, first_seed=6564
     ),
-    Mutant(name="fence ignored", breaks="a call is made twice", plant=_fence_ignored, first_seed=2496),
-    Mutant(name="result left behind", breaks="a condition sees half a result", plant=_result_left_behind),
+    Mutant(name="fence ignored", breaks="a call is made twice", plant=_fence_ignored, first_seed=5094),
+    Mutant(
+        name="result left behind", breaks="a condition sees half a result", plant=_result_left_behind, first_seed=34
+    ),
     Mutant(name="iteration dropped", breaks="a loop forgets results on reload", plant=_iteration_dropped),
     Mutant(name="answered early", breaks="a report is lost that was taken", plant=_answered_early, first_seed=30),
-    Mutant(name="ids shared", breaks="two reports of a batch claim the same places", plant=_ids_shared),
+    Mutant(name="ids shared", breaks="two reports of a batch claim the same places", plant=_ids_shared, first_seed=14),
     Mutant(
         name="old epoch counted",
         breaks="a loop counts what an earlier epoch did",
@@ -452,8 +454,10 @@ RUNTIME_MUTANTS = (
     ),
     Mutant(name="final again", breaks="the final step runs twice", plant=_final_again),
     Mutant(name="key of the attempt", breaks="a retry is another effect", plant=_key_of_the_attempt),
-    Mutant(name="start without key", breaks="one request starts two executions", plant=_start_without_key),
-    Mutant(name="unlocked", breaks="two decisions at once on one state", plant=_unlocked, first_seed=27),
+    Mutant(
+        name="start without key", breaks="one request starts two executions", plant=_start_without_key, first_seed=42
+    ),
+    Mutant(name="unlocked", breaks="two decisions at once on one state", plant=_unlocked, first_seed=30),
     Mutant(
         name="spoiled state kept", breaks="memory says what the log does not", plant=_spoiled_state_kept, first_seed=71
     ),

@@ -20,7 +20,8 @@ from tests.simulation.runtime.test_runtime_schedules import GUARDED_SEEDS, RUNTI
 def test_a_bug_planted_in_the_runtime_is_found(mutant: Mutant) -> None:
     found = hunt_schedule(mutant, range(RUNTIME_SEEDS[mutant.adapter]))
     assert found is not None, f"nothing failed although: {mutant.breaks}"
-    seed, _ = found
+    seed, outcome = found
+    assert "TypeError" not in str(outcome.failure), f"what is planted does not fit the code: {outcome.failure}"
     sound = run_schedule(plan_schedule(seed), mutant.adapter)
     assert sound.ok, f"seed {seed} fails without the bug: {sound.failure}"
 
@@ -29,8 +30,10 @@ def test_a_bug_planted_in_the_runtime_is_found(mutant: Mutant) -> None:
 def test_a_bug_planted_in_the_barrier_is_found(mutant: Mutant) -> None:
     found = hunt_schedule(mutant, range(GUARDED_SEEDS[mutant.adapter]), barrier=True)
     assert found is not None, f"nothing failed although: {mutant.breaks}"
-    sound = run_schedule(plan_schedule(found[0], barrier=True), mutant.adapter)
-    assert sound.ok, f"seed {found[0]} fails without the bug: {sound.failure}"
+    seed, outcome = found
+    assert "TypeError" not in str(outcome.failure), f"what is planted does not fit the code: {outcome.failure}"
+    sound = run_schedule(plan_schedule(seed, barrier=True), mutant.adapter)
+    assert sound.ok, f"seed {seed} fails without the bug: {sound.failure}"
 
 
 def test_there_are_enough_of_them_and_each_has_a_name() -> None:

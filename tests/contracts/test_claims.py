@@ -15,8 +15,11 @@ from noetl.adapters.postgres.leases import PostgresClaims, PostgresLeases
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.ports.leases import Lease
 from noetl.runtime.claims import InTurn
-from tests.contracts.claims import ClaimsContract
+from tests.contracts.claims import ClaimsContract, before
+from tests.simulation.runtime.claims import AtOnce
 from tests.unit.kernel.drafts import STREAM, batch, draft
+
+__all__ = ["before"]
 
 _WAITING = """
     SELECT count(*) FROM pg_stat_activity
@@ -52,6 +55,14 @@ class TestInTurn(ClaimsContract):
         assert found[1] == 1
 
 
+class TestAtOnce(TestInTurn):
+    """What the simulation takes for a database that has both."""
+
+    @pytest.fixture
+    def claims(self, leases: MemoryLeases, ledger: MemoryLedger) -> AtOnce:
+        return AtOnce(leases, ledger)
+
+
 class TestPostgresClaims(ClaimsContract):
     @pytest.fixture
     def leases(self, postgres_database: Postgres, clock: VirtualClock) -> PostgresLeases:
@@ -64,8 +75,8 @@ class TestPostgresClaims(ClaimsContract):
         await ledger.close()
 
     @pytest.fixture
-    def claims(self, postgres_database: Postgres, clock: VirtualClock) -> PostgresClaims:
-        return PostgresClaims(postgres_database, clock)
+    def claims(self, postgres_database: Postgres, ledger: PostgresLedger, clock: VirtualClock) -> PostgresClaims:
+        return PostgresClaims(postgres_database, ledger, clock)
 
     async def test_a_lease_that_is_waited_for_is_judged_by_the_log_as_it_is_then(
         self, postgres_database: Postgres, claims: PostgresClaims, leases: PostgresLeases, ledger: PostgresLedger

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from noetl.kernel.stamp import Stream
+from noetl.errors import LeaseLost
+from noetl.kernel.event import Envelope
+from noetl.kernel.stamp import Batch, Stream
 
-__all__ = ["Claims", "Lease", "Leases"]
+__all__ = ["Claims", "Lease", "Leases", "LeasesLost"]
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +51,39 @@ class Leases(Protocol):
         ...
 
 
+class LeasesLost(LeaseLost):
+    """Some of the leases that something was to be written under: they have lapsed, or have other holders by now."""
+
+    def __init__(self, leases: Sequence[Lease]) -> None:
+        names = ", ".join(f"'{lease.name}' of '{lease.owner}'" for lease in leases)
+        super().__init__(f"lost: {names}; nothing was written", hint="stop that work; take the lease again")
+        self.leases = leases
+
+
 class Claims(Protocol):
-    """Leases together with the log: what is taken is judged by a log that is read afterwards."""
+    """Leases together with the log: what is taken is judged by a log that is read afterwards, and what is written
+    counts only for who still holds what it was done under.
+
+    A lease that is held is known by its name, owner and token; when it ends, only the store of the leases knows.
+    """
+
+    gives_back: bool
+    """Whether `append` gives the leases back with what it writes; if not, that is left to the caller."""
 
     async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
         """The lease, and how far the stream has come since nobody else can have it; None if it is held.
 
         Whatever a holder wrote before it gave the lease back is counted.
+        """
+        ...
+
+    async def check(self, held: Sequence[Lease]) -> None:
+        """Raise LeasesLost, which tells them, if some of these are not held any more."""
+        ...
+
+    async def append(self, batches: Sequence[Batch], held: Sequence[Lease]) -> Sequence[Envelope]:
+        """Append to the log as that does by itself, if all of these are held; else LeasesLost, with nothing written.
+
+        Where leases and log are in one place, nobody can take one of these before what was written can be seen.
         """
         ...

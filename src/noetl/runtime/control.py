@@ -20,9 +20,10 @@ from noetl.kernel.ids import unix_ms
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import execution_stream
 from noetl.observe import metrics
-from noetl.ports.leases import Claims, Lease, Leases
+from noetl.ports.leases import Claims, Lease, Leases, LeasesLost
 from noetl.runtime.driver import Driver, Issued, Origin
 from noetl.runtime.execution import Execution
+from noetl.runtime.fence import Hold
 from noetl.runtime.worker import Work
 
 __all__ = ["COMMANDS", "Claim", "ControlPlane", "Held", "lease_name", "work_of"]
@@ -135,21 +136,19 @@ class ControlPlane:
     async def report(self, claim: Held, report: Report) -> bool:
         """The command has ended; False if that was not awaited any more. Raises LeaseLost."""
         taken = await self._told(claim, msgspec.structs.replace(report, stage=claim.stage))
-        await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
-        await self._let_go(claim.lease)
+        if not (taken and self._claims is not None and self._claims.gives_back):
+            await asyncio.sleep(0)  # what was issued by it goes out first: a worker need not wait for us to tidy up
+            await self._let_go(claim.lease)
         return taken
 
     async def _told(self, claim: Held, report: Report) -> bool:
         if self._claims is None:
             await self.check(claim)
             return await self._driver.report(claim.issued.execution_id, report)
-        held = asyncio.ensure_future(self.check(claim))
-        held.add_done_callback(_heard)
-        await asyncio.sleep(0)  # the question is on its way, and the report is decided meanwhile
         try:
-            return await self._driver.report(claim.issued.execution_id, report, held)
-        finally:
-            held.cancel()
+            return await self._driver.report(claim.issued.execution_id, report, Hold(self._claims, claim.lease))
+        except LeasesLost:
+            raise _lost(claim) from None
 
     async def suspend(self, claim: Held, wait: Suspension) -> int | None:
         """The command waits for the execution whose id is returned; None if it is not awaited any more."""
@@ -169,7 +168,7 @@ class ControlPlane:
         """Raise LeaseLost unless the command is still in the hands that the claim speaks of."""
         held = await self._leases.holder(claim.lease.name)
         if held is None or held.token != claim.lease.token or held.owner != claim.lease.owner:
-            raise LeaseLost(f"command {claim.issued.command_id} was given to somebody else", hint="drop the work")
+            raise _lost(claim)
 
     async def _let_go(self, lease: Lease) -> None:
         """Tidy up. What was to be written is written: a lease that cannot be given back lapses by itself."""
@@ -177,10 +176,8 @@ class ControlPlane:
             await self._leases.release(lease)
 
 
-def _heard(held: asyncio.Future[None]) -> None:
-    """Where the report comes to nothing for another reason, nobody else asks for what came of this."""
-    if not held.cancelled():
-        held.exception()
+def _lost(claim: Held) -> LeaseLost:
+    return LeaseLost(f"command {claim.issued.command_id} was given to somebody else", hint="drop the work")
 
 
 def lease_name(issued: Issued, prefix: str = COMMANDS) -> str:

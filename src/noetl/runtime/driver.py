@@ -18,22 +18,26 @@ from noetl.engine.fact import Fact
 from noetl.engine.fork import Fork
 from noetl.engine.scope import Known
 from noetl.errors import IdempotencyMismatch, Unavailable, VersionConflict
-from noetl.kernel.event import Draft, Envelope, Json, PayloadRef, Ref
+from noetl.kernel.event import Draft, Envelope, Json
 from noetl.kernel.stamp import Batch
 from noetl.kernel.streams import execution_stream
 from noetl.kernel.time import format_time
 from noetl.observe.traces import within
+from noetl.payloads.results import Replacing
 from noetl.playbook.document import Playbook
 from noetl.ports.clock import Clock
+from noetl.ports.leases import LeasesLost
 from noetl.ports.ledger import Ledger, Stream
 from noetl.runtime.contested import Contested
+from noetl.runtime.drafting import drafted
 from noetl.runtime.execution import Execution, pending_of, suspended_of
+from noetl.runtime.fence import Fence, Hold
 from noetl.runtime.keeping import Keeper, ReportBatch
-from noetl.runtime.lines import Arrived, Line, Lines, NotHeld, check_held
+from noetl.runtime.lines import Arrived, Line, Lines
 from noetl.runtime.loading import Documents, Loader
 from noetl.runtime.opening import opening_of
 from noetl.runtime.requests import Issued, Origin, Request
-from noetl.runtime.tracing import Trace, place_of, with_trace
+from noetl.runtime.tracing import Trace, place_of
 
 __all__ = ["Driver", "Execution", "Issued", "Origin", "Request", "pending_of", "suspended_of"]
 
@@ -44,10 +48,6 @@ MOST_ABANDONS = 20
 _GATHER_SECONDS = 0.002
 _DELIVERED = frozenset({"command.issued", "command.resumed", "command.abandoned"})
 """Events after which a worker is wanted for their command."""
-
-
-async def _confirmed() -> None:
-    """What nobody forbids."""
 
 
 class Driver:
@@ -109,7 +109,7 @@ class Driver:
         execution.trace = Trace.begin(request.trace)
         facts = await self._route(execution, await self._first_facts(execution, opening, request.fork))
         try:
-            events = await self._append(execution, facts, expected=0, key=request.key)
+            events = await self._append(execution, facts, 0, key=request.key)
         except IdempotencyMismatch:
             known = await self._started(request)
             if known is None:
@@ -137,15 +137,15 @@ class Driver:
         found = await self._ledger.by_key(self._origin.tenant_id, request.key)
         return None if found is None else found.event.execution_id
 
-    async def report(self, execution_id: int, report: Report, held: asyncio.Future[None] | None = None) -> bool:
-        """A worker has finished a command; False if it was not in flight any more. What `held` raises, it raises.
+    async def report(self, execution_id: int, report: Report, hold: Hold | None = None) -> bool:
+        """A worker has finished a command; False if it was not in flight any more. Raises LeasesLost for its `hold`.
 
         Reports that arrive while a commit is under way are decided together and committed as one: many
         iterations of a loop then share the cost of one write to disk.
         """
         line = self._line(execution_id)
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        line.inbox.append(Arrived(report, answer, held))
+        line.inbox.append(Arrived(report, answer, hold))
         if len(line.inbox) >= line.wanted:
             line.enough.set()
         try:
@@ -178,9 +178,10 @@ class Driver:
             try:
                 taken = await self._decide(execution_id, waiting)
                 break
-            except NotHeld as lost:
-                lost.arrived.refuse(lost.error)
-                waiting.remove(lost.arrived)
+            except LeasesLost as lost:  # the others are decided without them
+                for one in [one for one in waiting if one.is_void(lost)]:
+                    one.refuse(lost)
+                    waiting.remove(one)
             except asyncio.CancelledError:
                 line.inbox = [one for one in waiting if not one.answer.done()] + line.inbox
                 raise
@@ -192,11 +193,11 @@ class Driver:
             one.answer.set_result(was_taken)
 
     async def _decide(self, execution_id: int, waiting: Sequence[Arrived]) -> list[bool]:
-        """Decide reports together and commit them as one; says of each whether it was still wanted. Raises NotHeld."""
+        """Decide reports together and commit them as one; says of each whether it was wanted. Raises LeasesLost."""
         taken: list[bool] = []
         reports = [one.report for one in waiting]
-        held = partial(check_held, waiting)
-        batch = ReportBatch(reports, self.keeper, self._check_current, held)
+        fence = Fence(self._ledger, [one.hold for one in waiting])
+        batch = ReportBatch(reports, self.keeper, self._check_current, fence.check)
 
         def decide(execution: Execution) -> list[Fact]:
             facts: list[Fact] = []
@@ -213,7 +214,7 @@ class Driver:
                     facts += execution.engine.report(execution.control, said, known, offset=len(facts))
             return facts
 
-        await self._change(execution_id, decide, prepare=batch.prepare, confirm=held)
+        await self._change(execution_id, decide, prepare=batch.prepare, fence=fence)
         return taken
 
     async def _check_current(self, execution: Execution) -> None:
@@ -222,6 +223,12 @@ class Driver:
         actual = 0 if head is None else head.version
         if actual != execution.version:
             raise VersionConflict(execution.stream.stream_id, execution.version, actual)
+
+    async def _check_replacing(self, execution: Execution, fence: Fence | None) -> None:
+        """Raise if a result that somebody else has stored is not to be replaced by one that this decision has made."""
+        if fence is not None:
+            await fence.check()
+        await self._check_current(execution)
 
     async def suspend(self, execution_id: int, wait: Suspension) -> int | None:
         """A command waits for a playbook from now on; the id its child shall have, or None if nobody waits for it."""
@@ -306,13 +313,13 @@ class Driver:
         decide: Callable[[Execution], list[Fact]],
         principal: str | None = None,
         prepare: Callable[[Execution], Awaitable[None]] | None = None,
-        confirm: Callable[[], Awaitable[None]] = _confirmed,
+        fence: Fence | None = None,
     ) -> bool:
         """Commit what is decided; False if it is nothing. To be called by whoever holds the execution's line.
 
         Deciding changes the state in memory. Unless the decision is committed, that state is of no use any
-        more: a conflict means that somebody else has moved the stream, and then the log is read again. `confirm`
-        may forbid the commit at the last moment.
+        more: a conflict means that somebody else has moved the stream, and then the log is read again. The `fence`
+        forbids the commit to who has lost what it was worked on under.
         """
         for _ in range(_TRIES):
             if execution_id in self._contested:  # to look costs less than to decide in vain
@@ -324,19 +331,20 @@ class Driver:
                     await prepare(execution)
                 with within(place_of(execution.trace), "noetl.decide"):
                     facts = await self._route(execution, decide(execution))
-                await confirm()
                 if facts:
-                    events = await self._append(execution, facts, expected=execution.version, principal=principal)
+                    events = await self._append(execution, facts, execution.version, fence, principal=principal)
                     self._settle(execution, facts, events)
                 elif await self._has_moved(execution):
                     continue  # there may be something to decide for who knows all
+                elif fence is not None:
+                    await fence.check()
                 committed = True
                 return bool(facts)
             except VersionConflict:
                 self._contested.note(execution_id)
                 continue
             except BaseException as error:
-                if not isinstance(error, NotHeld):
+                if not isinstance(error, LeasesLost):
                     self._unsure.add(execution_id)  # it may be in the log all the same, with nobody told
                 raise
             finally:
@@ -400,52 +408,32 @@ class Driver:
         self,
         execution: Execution,
         facts: Sequence[Fact],
-        *,
         expected: int,
+        fence: Fence | None = None,
+        *,
         key: str | None = None,
         principal: str | None = None,
     ) -> Sequence[Envelope]:
         who = principal or execution.principal
+        replacing = partial(self._check_replacing, execution, fence)
         drafts = [
-            self._drafted(execution, fact, who, None if place else key, fact.payload, fact.payload_ref)
+            drafted(self._origin, execution, fact, who, None if place else key, fact.payload, fact.payload_ref)
             if self.keeper.fits(fact)
-            else await self._draft(execution, fact, who, None if place else key)
+            else await self._draft(execution, fact, who, None if place else key, replacing)
             for place, fact in enumerate(facts)
         ]
         with within(place_of(execution.trace), "noetl.append", {"noetl.events": len(drafts)}):
-            return await self._ledger.append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
+            append = self._ledger.append if fence is None else fence.append
+            return await append([Batch(stream=execution.stream, drafts=drafts, expected_version=expected)])
 
-    async def _draft(self, execution: Execution, fact: Fact, principal: str, key: str | None) -> Draft:
-        payload, ref = await self.keeper.fitting(execution, fact)
+    async def _draft(
+        self, execution: Execution, fact: Fact, principal: str, key: str | None, replacing: Replacing | None = None
+    ) -> Draft:
+        payload, ref = await self.keeper.fitting(execution, fact, replacing)
         state = execution.control.steps.get(fact.node_name or "")
         if payload is not fact.payload and state is not None and state.result_event == fact.event_id:
             state.result = payload["result"]  # control state keeps what the event keeps
-        return self._drafted(execution, fact, principal, key, payload, ref)
-
-    def _drafted(
-        self, execution: Execution, fact: Fact, who: str, key: str | None, payload: Json, ref: PayloadRef | None
-    ) -> Draft:
-        return Draft(
-            event_type=fact.event_type,
-            tenant_id=self._origin.tenant_id,
-            organization_id=self._origin.organization_id,
-            project_id=self._origin.project_id,
-            principal=who,
-            producer=self._origin.producer,
-            execution_id=execution.control.execution_id,
-            parent_execution_id=execution.control.parent_execution_id,
-            aggregate_type=fact.aggregate_type,
-            aggregate_id=fact.aggregate_id,
-            command_id=_resolved(fact.command_id),
-            stage_id=None if fact.stage_id is None else _resolved(fact.stage_id),
-            node_name=fact.node_name,
-            status=fact.status,
-            attempt=fact.attempt,
-            payload=payload,
-            payload_ref=ref,
-            meta=fact.meta if execution.trace is None else with_trace(fact, execution.trace),
-            idempotency_key=key,
-        )
+        return drafted(self._origin, execution, fact, principal, key, payload, ref)
 
     def _settle(self, execution: Execution, facts: Sequence[Fact], events: Sequence[Envelope]) -> None:
         execution.control.settle({-place - 1: event.event_id for place, event in enumerate(events)})
@@ -493,8 +481,3 @@ class Driver:
 
 async def _unrouted(_: Execution, facts: list[Fact]) -> list[Fact]:
     return facts
-
-
-def _resolved(place: int | None) -> int | Ref | None:
-    """An id; what is below zero stands for that of a fact of the same decision."""
-    return Ref(-place - 1) if place is not None and place < 0 else place

@@ -116,8 +116,10 @@ class Keeper:
             return fact.event_type == "command.issued" and payload.keys() <= _SMALL
         return payload.keys().isdisjoint(VALUES) and fact.event_type not in TERMINAL_TYPES
 
-    async def fitting(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
-        """The payload as it fits an event, and where the rest of it is."""
+    async def fitting(
+        self, execution: Execution, fact: Fact, replacing: Replacing | None = None
+    ) -> tuple[Json, PayloadRef | None]:
+        """The payload as it fits an event, and where the rest of it is. `replacing` may forbid to replace a result."""
         payload, ref = fact.payload, fact.payload_ref
         if not payload:
             return payload, ref
@@ -128,48 +130,60 @@ class Keeper:
         elif fact.event_type in TERMINAL_TYPES:
             payload = execution.with_stored_result(payload)
         elif fact.large == _RESULT:
-            payload, ref = await self._engine_made(execution, fact)
+            payload, ref = await self._engine_made(execution, fact, replacing)
         if any(name in payload for name in VALUES):
             payload = await externalize_values(payload, self.payloads)
         if ref is not None or not fact.large or fact.large == _RESULT:
             return payload, ref
         return await externalize(payload, fact.large, self.payloads)
 
-    async def _engine_made(self, execution: Execution, fact: Fact) -> tuple[Json, PayloadRef | None]:
+    async def _engine_made(
+        self, execution: Execution, fact: Fact, replacing: Replacing | None
+    ) -> tuple[Json, PayloadRef | None]:
         """The result of a noop or of a loop. No worker has made it, so nobody could store it before."""
         result, step = fact.payload["result"], fact.node_name or ""
         context, storage = result.get("context"), execution.storage_of(step)
         place = self._place(execution, step, execution.control.steps[step].run)
         if isinstance(context, dict) and isinstance(context.get("results"), Iterations):
-            left, ref = await self._keep_loop(execution, place, result, storage)
+            left, ref = await self._keep_loop(execution, place, result, storage, replacing)
         else:
-            left, ref = await self._keep_noop(execution, place, result, storage)
+            left, ref = await self._keep_noop(execution, place, result, storage, replacing)
         return {**fact.payload, "result": left}, ref
 
     async def _keep_loop(
-        self, execution: Execution, place: ResultCoordinates, result: Json, storage: Storage
+        self,
+        execution: Execution,
+        place: ResultCoordinates,
+        result: Json,
+        storage: Storage,
+        replacing: Replacing | None,
     ) -> tuple[Json, PayloadRef | None]:
         """The results of iterations are copied from where they wait, not through memory."""
         context, results = result["context"], result["context"]["results"]
         if results.bytes <= loop_limit(storage):
             return {**result, "context": {**context, "results": list(results)}}, None
         if results.stored is None:
-            results.stored = await self.results.put_json(
-                place, lambda: _text_of_loop(context, results), execution.home, route=self._route(storage)
-            )
+            text, route = (lambda: _text_of_loop(context, results)), self._route(storage)
+            results.stored = await self.results.put_json(place, text, execution.home, route=route, replacing=replacing)
         expiry = self._expiry(storage)
         counts = {name: value for name, value in context.items() if name != "results"}
         left = storage.left(result["status"], counts, results.stored, about_loop(context, results, expiry))
         return {**left, "context": {**left["context"], **counts}}, results.stored
 
     async def _keep_noop(
-        self, execution: Execution, place: ResultCoordinates, result: Json, storage: Storage
+        self,
+        execution: Execution,
+        place: ResultCoordinates,
+        result: Json,
+        storage: Storage,
+        replacing: Replacing | None,
     ) -> tuple[Json, PayloadRef | None]:
         value = result.get("context")
         encoded = None if isinstance(value, LazyMapping) else canonical.encode(value)
         if value is None or (encoded is not None and storage.limit > 0 and len(encoded) <= storage.limit):
             return result, None
-        ref = await self.results.put(place, value, execution.home, route=self._route(storage), encoded=encoded)
+        route = self._route(storage)
+        ref = await self.results.put(place, value, execution.home, route=route, encoded=encoded, replacing=replacing)
         return storage.left(result["status"], value, ref, About.of(value, encoded, self._expiry(storage))), ref
 
     def promised(self, execution: Execution, step: str, results: Iterations) -> Json | None:

@@ -5,47 +5,32 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from noetl.engine.decide import Report
+from noetl.ports.leases import LeasesLost
+from noetl.runtime.fence import Hold
 
-__all__ = ["Arrived", "Line", "Lines", "NotHeld", "check_held"]
+__all__ = ["Arrived", "Line", "Lines"]
 
 _RECENT = 64
 
 
 class Arrived(NamedTuple):
-    """A report, who waits for what comes of it, and what tells whether its worker may make it."""
+    """A report, who waits for what comes of it, and what its worker must hold for it to count."""
 
     report: Report
     answer: asyncio.Future[bool]
-    held: asyncio.Future[None] | None = None
-    """Asked for already; it raises if the command is in other hands. Nothing is written before it has answered."""
+    hold: Hold | None = None
 
     def refuse(self, error: Exception) -> None:
         """Tell who waits what is in the way; they may have gone meanwhile, and then nobody has to hear of it."""
         self.answer.set_exception(error)
         self.answer.exception()
 
-
-class NotHeld(Exception):
-    """One of the reports is not to be heard; the others are to be decided without it."""
-
-    def __init__(self, arrived: Arrived, error: Exception) -> None:
-        super().__init__(str(error))
-        self.arrived = arrived
-        self.error = error
-
-
-async def check_held(waiting: Iterable[Arrived]) -> None:
-    """Raise NotHeld for the first whose worker may not make its report."""
-    for one in waiting:
-        if one.held is not None:
-            try:
-                await asyncio.shield(one.held)
-            except Exception as error:
-                raise NotHeld(one, error) from error
+    def is_void(self, lost: LeasesLost) -> bool:
+        """Whether it was made under a lease that is lost."""
+        return self.hold is not None and self.hold.lease in lost.leases
 
 
 class Line:

@@ -40,7 +40,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Schedules
     archives: ArchiveIndex
     claims: Claims | None = None
-    """Leases and log in one round trip, where one database has both."""
+    """Leases and log as one, where one database has both."""
 
 
 async def open_records(
@@ -155,7 +155,7 @@ async def _open_postgres(
         outbox=outbox,
         kv=PostgresKv(database, clock),
         leases=PostgresLeases(database),
-        claims=None if is_wal else PostgresClaims(database),
+        claims=None if is_wal else PostgresClaims(database, kept),
         catalog=PostgresCatalog(database, clock),
         credentials=PostgresCredentials(database, clock, wallet_keys(home.wallet, os.environ)),
         tokens=PostgresTokens(database, clock),

@@ -18,6 +18,7 @@ from noetl.engine.pipeline import RunTask
 from noetl.engine.scope import Known
 from noetl.errors import LeaseLost
 from noetl.kernel.event import Envelope, Json
+from noetl.kernel.stamp import Batch
 from noetl.ports.leases import Lease
 from noetl.runtime import driver as driving
 from noetl.runtime import loading
@@ -27,8 +28,9 @@ from noetl.runtime.control import Claim, ControlPlane, lease_name
 from noetl.runtime.driver import Driver, Issued, Request
 from noetl.runtime.embedded import runner as running
 from noetl.runtime.execution import Execution
+from noetl.runtime.fence import Fence
 from noetl.runtime.keeping import Keeper
-from noetl.runtime.lines import Line
+from noetl.runtime.lines import Arrived, Line
 from noetl.runtime.loading import Loader
 from noetl.runtime.pool import Pool
 from noetl.runtime.reaper import Reaper
@@ -63,7 +65,17 @@ def _report_without_lease(patch: pytest.MonkeyPatch) -> None:
     async def own(*_: object) -> None:
         """Whoever says so, owns it."""
 
+    async def append(self: Fence, batches: Sequence[Batch]) -> Sequence[Envelope]:
+        return await self._ledger.append(batches)
+
     patch.setattr(ControlPlane, "check", own)
+    patch.setattr(Fence, "check", own)
+    patch.setattr(Fence, "append", append)
+
+
+def _refused_together(patch: pytest.MonkeyPatch) -> None:
+    """One report that is void takes those with it that have come at the same time."""
+    patch.setattr(Arrived, "is_void", lambda *_: True)
 
 
 def _never_renewed(patch: pytest.MonkeyPatch) -> None:
@@ -417,6 +429,12 @@ RUNTIME_MUTANTS = (
         plant=_judged_by_memory,
         first_seed=203,
     ),
+    Mutant(
+        name="refused together",
+        breaks="the report of who holds its command is lost",
+        plant=_refused_together,
+        first_seed=3003,
+    ),
     Mutant(name="lease kept", breaks="leases are left over", plant=_lease_kept),
     Mutant(name="not redelivered", breaks="an abandoned command waits for ever", plant=_not_redelivered, first_seed=88),
     Mutant(name="lost and dropped", breaks="a lost command waits for ever", plant=_lost_dropped, first_seed=430),
@@ -445,7 +463,7 @@ RUNTIME_MUTANTS = (
     ),
     Mutant(name="iteration dropped", breaks="a loop forgets results on reload", plant=_iteration_dropped),
     Mutant(name="answered early", breaks="a report is lost that was taken", plant=_answered_early, first_seed=30),
-    Mutant(name="ids shared", breaks="two reports of a batch claim the same places", plant=_ids_shared, first_seed=14),
+    Mutant(name="ids shared", breaks="two reports of a batch claim the same places", plant=_ids_shared, first_seed=32),
     Mutant(
         name="old epoch counted",
         breaks="a loop counts what an earlier epoch did",

@@ -24,7 +24,7 @@ from noetl.kernel.upcast import default_registry
 from noetl.payloads.caches import Caches
 from noetl.payloads.store import PayloadStore
 from noetl.payloads.tiers import PayloadTiers
-from noetl.ports.leases import Lease
+from noetl.ports.leases import Claims, Lease
 from noetl.replay import Replayer, Verifier
 from noetl.runtime.control import Claim
 from noetl.runtime.driver import Origin
@@ -38,6 +38,7 @@ from noetl.settings import Snapshots as Policy
 from noetl.tools.base import Call, Outcome, failed, ok
 from noetl.tools.python.tool import PythonTool
 from noetl.tools.registry import Registry
+from tests.simulation.runtime.claims import AtOnce
 from tests.simulation.runtime.gate import Gate, Gated
 from tests.simulation.runtime.schedule import Place
 from tests.simulation.runtime.world import TENANT, World
@@ -50,6 +51,7 @@ _POLICY = Policy(every=Amount(40), on_completion=Amount(60), sample=Amount(2), k
 _READS: dict[str, Place] = dict.fromkeys(("read", "read_all", "by_key", "head"), "read")
 _LEDGER: dict[str, Place] = {**_READS, "append": "append"}
 _LEASES: dict[str, Place] = dict.fromkeys(("take", "renew", "release", "holder", "expire"), "lease")
+_CLAIMS: dict[str, Place] = {"take": "lease", "check": "lease", "append": "append"}
 _OBJECTS: dict[str, Place] = dict.fromkeys(("put", "get", "head"), "object")
 _PROJECTIONS: dict[str, Place] = {
     "save": "save", "load": "read", "pick": "read", "query": "read", "checkpoint": "read", "checkpoints": "read"
@@ -65,13 +67,14 @@ class Process:
         self.gate = Gate(world, number)
         self._context = contextvars.copy_context()
         self._context.run(self.gate.enter)
+        self._life = f"{number}.{life}"
         self.embedded = self._embedded()
         registry = Registry(tools={"python": _Stub(self.gate)})
         here = Path("/nowhere")
         tooling = tooling_of(self.embedded, ORIGIN, directory=here, scratch=here, registry=registry, environ={})
         own = MemoryLeases(world.lease_clock) if world.schedule.mode == "alone" else world.leases
         self.held = own
-        leases = cast(Any, _Named(Gated(own, self.gate, _LEASES), f"{number}.{life}"))
+        leases = cast(Any, _Named(Gated(own, self.gate, _LEASES), self._life))
         self.runner = Runner(self.embedded, ORIGIN, tooling, here, here, lambda _: None, leases)
         if world.schedule.mode == "alone":
             self.runner.pool._control._claims = None
@@ -135,6 +138,7 @@ class Process:
             outbox=outbox,
             kv=kv,
             leases=world.leases,
+            claims=self._claims() if world.has_both else None,
             catalog=world.catalog,
             credentials=MemoryCredentials(world.clock),
             tokens=MemoryTokens(world.clock),
@@ -150,6 +154,12 @@ class Process:
             projector=Projector(ledger, projections, outbox, registry, snapshots=snapshots),
             snapshots=snapshots,
         )
+
+    def _claims(self) -> Claims:
+        """Leases and log as one, as a database has them: what is done to both goes through the gate once."""
+        named = cast(Any, _Named(self.world.leases, self._life))
+        both = AtOnce(named, self.world.store.process(self.number))
+        return cast(Claims, Gated(both, self.gate, _CLAIMS))
 
 
 class _OwnClock:

@@ -86,6 +86,8 @@ class World:
     def __init__(self, schedule: Schedule, adapter: str, scratch: Path) -> None:
         self.schedule = schedule
         self.chance = random.Random(schedule.order)
+        self.has_both = adapter == "memory" and schedule.order % 2 == 1
+        """Whether leases and log are in one place, where what is done to both is done at once."""
         self.clock, self.lease_clock = WorldClock(), WorldClock()
         self.store: Store = MemoryStore(self.clock) if adapter == "memory" else SqliteStore(self.clock, scratch)
         self.scratch = scratch

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
+from noetl.adapters.memory.leases import MemoryLeases
 from noetl.engine.decide import Report
-from noetl.errors import InvalidDocument, InvalidInput, LeaseLost, NotFound, Unavailable
+from noetl.errors import InvalidDocument, InvalidInput, NotFound, Unavailable
 from noetl.observe import metrics
 from noetl.observe.prometheus import PrometheusRecorder
 from noetl.playbook.kinds import KINDS
 from noetl.playbook.split import documents_of
+from noetl.ports.leases import Lease, LeasesLost
+from noetl.runtime.claims import InTurn
 from noetl.runtime.driver import Driver, Issued
+from noetl.runtime.fence import Hold
+from tests.simulation.runtime.claims import AtOnce
 from tests.unit.playbook.documents import GUIDE
 from tests.unit.runtime.workshop import ORIGIN, Workshop, asking, book, plain, step
 
@@ -75,30 +80,40 @@ async def test_reports_that_come_together_share_an_append(either: Workshop) -> N
     await either.prove()
 
 
-async def test_of_reports_that_come_together_one_may_be_void(either: Workshop) -> None:
+async def taken(leases: MemoryLeases, command_id: int, owner: str = "worker") -> Lease:
+    lease = await leases.take(f"command/{command_id}", owner, seconds=60)
+    assert lease is not None
+    return lease
+
+
+@pytest.mark.parametrize("kind", [InTurn, AtOnce])
+async def test_of_reports_that_come_together_one_may_be_void(either: Workshop, kind: type[InTurn]) -> None:
     """Whether its worker may still make it is only known when all of them are decided."""
     loop = step("each", loop={"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 3}})
     driver = either.driver()
     execution_id = await driver.start(asking(book(loop)))
     commands = [issued.command_id for issued in await driver.pending(execution_id)]
-
-    async def told(command_id: int) -> None:
-        await asyncio.sleep(0.01)
-        if command_id == commands[1]:
-            raise LeaseLost("given to somebody else")
-
+    leases = MemoryLeases(either.clock)
+    claims = kind(leases, either.ledger)
+    holds = [Hold(claims, await taken(leases, one)) for one in commands]
+    await leases.release(holds[1].lease)
+    another = await taken(leases, commands[1], "another")
     answers = await asyncio.gather(
         *(
-            driver.report(execution_id, Report(command_id=one, result=n), asyncio.ensure_future(told(one)))
-            for n, one in enumerate(commands)
+            driver.report(execution_id, Report(command_id=one, result=n), hold)
+            for n, (one, hold) in enumerate(zip(commands, holds, strict=True))
         ),
         return_exceptions=True,
     )
     assert (answers[0], answers[2]) == (True, True)
-    assert isinstance(answers[1], LeaseLost)
+    assert isinstance(answers[1], LeasesLost)
+    assert list(answers[1].leases) == [holds[1].lease]
+    left = [await leases.holder(hold.lease.name) for hold in holds]
+    kept = [None, None] if claims.gives_back else [holds[0].lease, holds[2].lease]
+    assert left == [kept[0], another, kept[1]]
     assert [issued.command_id for issued in await driver.pending(execution_id)] == [commands[1]]
     await reloaded(either, driver, execution_id)
-    assert await driver.report(execution_id, Report(command_id=commands[1], result="mine"))
+    assert await driver.report(execution_id, Report(command_id=commands[1], result="mine"), Hold(claims, another))
     final = (await driver.execution(execution_id)).control.steps["each"].result["context"]
     assert final["results"] == [0, "mine", 2]
     await either.prove()
@@ -109,16 +124,47 @@ async def test_nothing_is_stored_for_a_void_report(shop: Workshop) -> None:
     execution_id = await driver.start(asking(book(step("a"))))
     (command_id,) = [issued.command_id for issued in await driver.pending(execution_id)]
     kept = [found.key async for found in shop.embedded.objects.list("")]
-
-    async def told() -> None:
-        raise LeaseLost("given to somebody else")
-
+    leases = MemoryLeases(shop.clock)
+    hold = Hold(InTurn(leases, shop.ledger), await taken(leases, command_id))
+    await leases.release(hold.lease)
     void = Report(command_id=command_id, result={"text": "x" * 200_000})
-    with pytest.raises(LeaseLost, match="given to somebody else"):
-        await driver.report(execution_id, void, asyncio.ensure_future(told()))
+    with pytest.raises(LeasesLost, match=f"'command/{command_id}' of 'worker'"):
+        await driver.report(execution_id, void, hold)
     assert [found.key async for found in shop.embedded.objects.list("")] == kept
     assert len(shop.ledger.appends) == 1
     assert await driver.report(execution_id, void)
+
+
+async def test_a_void_report_that_nobody_awaits_is_void_all_the_same(shop: Workshop) -> None:
+    driver = shop.driver()
+    execution_id = await driver.start(asking(book(step("a"))))
+    (command_id,) = [issued.command_id for issued in await driver.pending(execution_id)]
+    leases = MemoryLeases(shop.clock)
+    hold = Hold(AtOnce(leases, shop.ledger), await taken(leases, command_id))
+    assert await driver.report(execution_id, Report(command_id=command_id, result=1), hold)
+    with pytest.raises(LeasesLost):
+        await driver.report(execution_id, Report(command_id=command_id, result=2), hold)
+    again = Hold(hold.claims, await taken(leases, command_id))
+    assert not await driver.report(execution_id, Report(command_id=command_id, result=3), again)
+    assert await leases.holder(again.lease.name) == again.lease, "nothing was written, so nothing was given back"
+
+
+async def test_what_a_void_report_would_end_replaces_no_result(shop: Workshop) -> None:
+    """The result of a loop is stored where the loop is, before it is known whether the end of the loop counts."""
+    loop = step("each", loop={"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 2}})
+    ours, theirs = shop.driver(), shop.driver()
+    execution_id = await ours.start(asking(book(loop)))
+    first, last = [issued.command_id for issued in await ours.pending(execution_id)]
+    assert await ours.report(execution_id, Report(command_id=first, result="x" * 40_000))
+    await theirs.latest(execution_id)
+    leases = MemoryLeases(shop.clock)
+    hold = Hold(AtOnce(leases, shop.ledger), await taken(leases, last))
+    assert await ours.report(execution_id, Report(command_id=last, result="mine"), hold)
+    with pytest.raises(LeasesLost):
+        await theirs.report(execution_id, Report(command_id=last, result="theirs"), hold)
+    whole = await ours.keeper.result_of(await ours.execution(execution_id), "each")
+    assert whole["results"] == ["x" * 40_000, "mine"]
+    await shop.prove()
 
 
 async def test_a_report_counts_once(either: Workshop) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from noetl.adapters.postgres.plans import Append, Known, Plan
+from noetl.adapters.postgres.plans import Append, Known, Plan, holding
 from noetl.kernel.chain import LedgerHead, StreamHead
 from noetl.kernel.stamp import Stream
 from noetl.kernel.streams import root_of
@@ -59,7 +59,7 @@ class Foresight:
         """The beginning of a plan that needs nothing of the server; None if something would have to be asked for."""
         if self._ledger is None or self._trust < _TRUST:
             return None
-        known = Known(now=now)
+        known = Known(now=now, held={holding(lease) for one in appends for lease in one.held})
         for one in appends:
             root = self._roots.get(one.root)
             if one.root in known.new:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noetl.adapters.postgres.database import Database, Row
+from noetl.adapters.postgres.ledger import PostgresLedger
+from noetl.adapters.postgres.plans import holding
 from noetl.adapters.postgres.times import NOW, end, moment
 from noetl.errors import LeaseLost
-from noetl.kernel.stamp import Stream
+from noetl.kernel.event import Envelope
+from noetl.kernel.stamp import Batch, Stream
 from noetl.ports.clock import Clock
-from noetl.ports.leases import Lease
+from noetl.ports.leases import Lease, LeasesLost
 
 __all__ = ["PostgresClaims", "PostgresLeases"]
 
@@ -42,6 +45,8 @@ _EXTEND = f"""
 _RELEASE = f"DELETE FROM lease WHERE {_OWN} RETURNING {_COLUMNS}"
 _FIND = f"SELECT {_COLUMNS} FROM lease WHERE name = %(name)s"
 _HOLDER = f"{_FIND} AND expires_at > {NOW}"
+# By primary key.
+_HOLDERS = f"SELECT {_COLUMNS} FROM lease WHERE name = ANY(%(names)s) AND expires_at > {NOW}"
 # Index lease_expiry: only what has lapsed is looked at, oldest first; what another reaper is taking is passed over.
 _EXPIRE = f"""
     WITH lapsed AS (
@@ -109,10 +114,13 @@ class PostgresLeases:
 
 
 class PostgresClaims:
-    """Leases beside the log of the same database."""
+    """Leases beside the log of the same database. They go by the same clock."""
 
-    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+    gives_back = True
+
+    def __init__(self, database: Database, ledger: PostgresLedger, clock: Clock | None = None) -> None:
         self._database = database
+        self._ledger = ledger
         self._clock = clock
 
     async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
@@ -122,6 +130,17 @@ class PostgresClaims:
             _TAKE, values, _VERSION, (stream.tenant_id, stream.stream_id)
         )
         return (_lease(rows[0]), versions[0][0] if versions else 0) if rows else None
+
+    async def check(self, held: Sequence[Lease]) -> None:
+        """Look for all of them in one statement."""
+        values = {"names": [lease.name for lease in held], **moment(self._clock)}
+        found = {holding(_lease(row)) for row in await self._database.fetch(_HOLDERS, values)}
+        if lost := [lease for lease in held if holding(lease) not in found]:
+            raise LeasesLost(lost)
+
+    async def append(self, batches: Sequence[Batch], held: Sequence[Lease]) -> Sequence[Envelope]:
+        """Append and give the leases back, in one transaction."""
+        return await self._ledger.append(batches, held)
 
 
 def _lease(row: Row) -> Lease:

@@ -34,6 +34,7 @@ from noetl.kernel.streams import execution_of, root_of
 from noetl.observe import metrics
 from noetl.ports.clock import Clock
 from noetl.ports.forgetting import Family, Forgotten, Run
+from noetl.ports.leases import Lease
 from noetl.ports.ledger import Adopted, Audited, Moved, Spans, read_each
 
 __all__ = ["PostgresLedger"]
@@ -111,14 +112,17 @@ class PostgresLedger:
             await self._check_tail()
         return self
 
-    async def append(self, batches: Sequence[Batch]) -> Sequence[Envelope]:
-        """Write every draft of every batch, or none."""
+    async def append(self, batches: Sequence[Batch], held: Sequence[Lease] = ()) -> Sequence[Envelope]:
+        """Write every draft of every batch, or none; and none, too, unless all of these leases are `held`.
+
+        They are given back with what is written. Raises LeasesLost.
+        """
         self._check_open()
         prepared = prepare(batches)
         if not prepared:
             return []
         began = time.perf_counter()
-        events = await self._commits.add(Append.of(batches, prepared))
+        events = await self._commits.add(Append.of(batches, prepared, held))
         metrics.observe("noetl_append_seconds", time.perf_counter() - began)
         metrics.observe("noetl_append_events", len(events))
         return events

@@ -14,8 +14,9 @@ from noetl.kernel.event import Envelope
 from noetl.kernel.retry import Key, Keys, keys_of
 from noetl.kernel.stamp import Batch, Prepared, Stream, streams_of
 from noetl.kernel.streams import root_of
+from noetl.ports.leases import Lease
 
-__all__ = ["Append", "Known", "Plan", "Remembered"]
+__all__ = ["Append", "Holding", "Known", "Plan", "Remembered", "holding"]
 
 
 class Append(NamedTuple):
@@ -24,10 +25,12 @@ class Append(NamedTuple):
     batches: Sequence[Batch]
     prepared: Sequence[Prepared]
     keys: Keys
+    held: Sequence[Lease] = ()
+    """What is to be held when it is written, and is given back with it."""
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], prepared: Sequence[Prepared]) -> Append:
-        return cls(batches, prepared, keys_of(prepared))
+    def of(cls, batches: Sequence[Batch], prepared: Sequence[Prepared], held: Sequence[Lease] = ()) -> Append:
+        return cls(batches, prepared, keys_of(prepared), held)
 
     @property
     def tenant_id(self) -> str:
@@ -53,6 +56,15 @@ class Append(NamedTuple):
         return sum(len(item.payload) + len(item.meta) for item in self.prepared)
 
 
+Holding = tuple[str, str, int]
+"""What a lease is known by: its name, its owner and its token."""
+
+
+def holding(lease: Lease) -> Holding:
+    """What is compared of a lease; whoever holds it need not know when it ends."""
+    return lease.name, lease.owner, lease.token
+
+
 class Known(msgspec.Struct, kw_only=True):
     """What the log says while its head is locked, and what is added to it meanwhile."""
 
@@ -66,6 +78,8 @@ class Known(msgspec.Struct, kw_only=True):
     """Roots whose events are archived, and where."""
     events: dict[int, Envelope] = {}
     """Those that a retry is to be answered with."""
+    held: set[Holding] = set()
+    """Leases that are held, and locked."""
 
 
 class Remembered(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +107,8 @@ class Plan(msgspec.Struct, kw_only=True):
     remembered: list[Remembered] = []
     heads: dict[Stream, StreamHead] = {}
     answers: list[Sequence[Envelope] | NoetlError] = []
+    given_back: list[Lease] = []
+    """The leases that end with it."""
 
     @property
     def first(self) -> int:

@@ -21,7 +21,8 @@ from psycopg.pq import TransactionStatus
 
 from noetl.adapters.postgres.database import Connection, Row
 from noetl.adapters.postgres.foresight import Foresight
-from noetl.adapters.postgres.plans import Append, Known, Plan, Remembered
+from noetl.adapters.postgres.held import give_back, lock_held
+from noetl.adapters.postgres.plans import Append, Known, Plan, Remembered, holding
 from noetl.adapters.postgres.rows import COLUMNS, EVENT_COPY, HEAD_COLUMNS, head, insert_row, ledger_head, recorded
 from noetl.adapters.postgres.times import HeardTime, steady
 from noetl.adapters.postgres.writing import Sealed, write, write_if_unmoved
@@ -32,6 +33,7 @@ from noetl.kernel.retry import Key, check_retry, positions_of_retry
 from noetl.kernel.stamp import Stamped, Stamping, Stream
 from noetl.kernel.streams import root_of
 from noetl.ports.clock import Clock
+from noetl.ports.leases import LeasesLost
 
 __all__ = ["LedgerWriter", "check_kept", "copy_events", "fetch_heads", "fetch_keys", "lock"]
 
@@ -154,7 +156,8 @@ class LedgerWriter:
     async def commit_foreseen(self, connection: Connection, plan: Plan) -> bool:
         """Write and commit what was foreseen, in one round trip; False if it was not so, and nothing was written."""
         asked = steady()
-        told = await write_if_unmoved(connection, plan, self._sealed(plan))
+        moment = None if self._clock is None else self._clock.now()
+        told = await write_if_unmoved(connection, plan, self._sealed(plan), moment)
         if told is None:
             return False
         self._time.hear(told, asked)
@@ -187,6 +190,7 @@ class LedgerWriter:
             plan.rows = []
         async with connection.pipeline():
             await self.write(connection, plan)
+            await give_back(connection, plan.given_back)
             await connection.execute("COMMIT")
         self.committed(plan)
 
@@ -235,6 +239,7 @@ class LedgerWriter:
             if connection.pgconn.transaction_status == TransactionStatus.IDLE:
                 await connection.execute("BEGIN")
             locked = await connection.execute(_LOCK)
+            held = await lock_held(connection, [lease for one in appends for lease in one.held], self._clock)
             read = await connection.execute(
                 _KNOWN.encode(),
                 (
@@ -258,6 +263,7 @@ class LedgerWriter:
             new={Stream(tenant, root) for tenant, root, last in lasts if not last},
             keys=_keys(keys),
             gone={Stream(tenant, root): uri for tenant, root, uri in gone},
+            held=set() if held is None else set(await held.fetchall()),
         )
         await _fetch_retried(connection, appends, known)
         return Plan(before=ledger, ledger=ledger, last_event_id=last_event_id, known=known)
@@ -298,6 +304,8 @@ class LedgerWriter:
         """An append that is about to be stamped; None if it has its answer: what a first try has left, or a refusal."""
         known = plan.known
         try:
+            if lost := [lease for lease in one.held if holding(lease) not in known.held]:
+                raise LeasesLost(lost)
             retried = positions_of_retry(one.keys, len(one.prepared), lambda key: known.keys.get((one.tenant_id, key)))
             if one.root in known.gone:
                 raise Archived(one.root.stream_id, known.gone[one.root])
@@ -338,6 +346,8 @@ def _add(one: Append, events: Sequence[Stamped], moved: Mapping[Stream, StreamHe
     plan.checksum = plan.checksum or events[0].event.envelope_checksum
     plan.last_event_id = events[-1].event.event_id
     known.last_ids[one.root] = max(known.last_ids.get(one.root, 0), plan.last_event_id)
+    plan.given_back += one.held
+    known.held.difference_update(map(holding, one.held))
     plan.answers.append([item.event for item in events])
 
 

@@ -51,7 +51,7 @@ _WRITE = f"""
     SELECT now, pg_notify('{CHANNEL}', ($3::BIGINT)::TEXT) FROM held WHERE now IS NOT NULL
 """
 _LOCKED = _WRITE.format(held="(extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT").encode()
-_UNMOVED = _WRITE.format(held="hold_ledger($12, $13, $14::JSON, $4::JSON)").encode()
+_UNMOVED = _WRITE.format(held="hold_ledger($12, $13, $14::JSON, $4::JSON, $15::JSON, $16::BIGINT)").encode()
 
 
 class Sealed(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,13 +68,17 @@ async def write(connection: Connection, plan: Plan, sealed: Sealed) -> None:
         await cursor.execute(_LOCKED, _values(plan, sealed))
 
 
-async def write_if_unmoved(connection: Connection, plan: Plan, sealed: Sealed) -> int | None:
-    """The same, and commit it, if what the plan was made of is still true; the server's time, or None if it is not."""
+async def write_if_unmoved(connection: Connection, plan: Plan, sealed: Sealed, moment: int | None) -> int | None:
+    """The same, and commit it, if what the plan was made of is still true; the server's time, or None if it is not.
+
+    A `moment` is that of a clock which leases go by, unless that is the server's.
+    """
     roots = [
         {"tenant_id": root.tenant_id, "root": root.stream_id, "new": root in plan.known.new}
         for root in plan.known.last_ids
     ]
-    expected = (plan.before.position, plan.before.chain_hash, _json(roots))
+    held = _json(plan.given_back) if plan.given_back else None
+    expected = (plan.before.position, plan.before.chain_hash, _json(roots), held, moment)
     async with AsyncRawCursor(connection) as cursor:
         await cursor.execute(_UNMOVED, (*_values(plan, sealed), *expected))
         row = await cursor.fetchone()

@@ -23,7 +23,7 @@ __all__ = ["before"]
 
 _WAITING = """
     SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query, 'INTO lease') > 0
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND strpos(query, 'take_lease') > 0
 """
 
 

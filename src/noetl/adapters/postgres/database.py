@@ -117,22 +117,6 @@ class Database:
 
         return await self._retried(work)
 
-    async def change_and_fetch(
-        self, change: str, changed: Parameters, sql: str, parameters: Parameters
-    ) -> tuple[list[Row], list[Row]]:
-        """A `repeatable` change and, in the same round trip, a statement that sees what was committed before it.
-
-        They are two statements of one transaction: the second looks at the log when the first has what it waited for.
-        """
-
-        async def work(connection: Connection, _: _Doubt) -> tuple[list[Row], list[Row]]:
-            async with connection.pipeline():
-                first = await connection.execute(change.encode(), changed)
-                second = await connection.execute(sql.encode(), parameters)
-            return await first.fetchall(), await second.fetchall()
-
-        return await self._retried(work)
-
     async def write(self, work: Work[T], *, repeatable: bool = False) -> T:
         """Run a work in a transaction. It may run more than once, the other times in vain."""
 

@@ -18,23 +18,7 @@ __all__ = ["PostgresClaims", "PostgresLeases"]
 
 _COLUMNS = "name, owner, token, expires_at"
 
-# By primary key, in one statement: of two who take the same name, the second sees what the first has made of it.
-# One's own live lease keeps its token; whatever has lapsed is handed out with the next one.
-_TAKE = f"""
-    INSERT INTO lease AS held (name, owner, token, expires_at)
-    VALUES (%(name)s, %(owner)s, nextval('lease_token'), {NOW} + %(seconds)s)
-    ON CONFLICT (name) DO UPDATE
-    SET owner = excluded.owner,
-        token = CASE WHEN held.expires_at > {NOW} THEN held.token ELSE nextval('lease_token') END,
-        expires_at = CASE
-            WHEN held.expires_at > {NOW} THEN greatest(held.expires_at, {NOW} + %(seconds)s)
-            ELSE {NOW} + %(seconds)s
-        END
-    WHERE held.owner = excluded.owner OR held.expires_at <= {NOW}
-    RETURNING {_COLUMNS}
-"""
-# By primary key.
-_VERSION = "SELECT version FROM stream_head WHERE tenant_id = %s AND stream_id = %s"
+_TAKE = "SELECT * FROM take_lease(%(name)s, %(owner)s, %(seconds)s, %(now)s, %(tenant)s, %(stream)s)"
 _OWN = f"name = %(name)s AND token = %(token)s AND owner = %(owner)s AND expires_at > {NOW}"
 _EXTEND = f"""
     UPDATE lease
@@ -76,9 +60,8 @@ class PostgresLeases:
 
     async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own."""
-        values = {"name": name, "owner": owner, "seconds": end(seconds), **moment(self._clock)}
-        rows = await self._database.change(_TAKE, values, repeatable=True)
-        return _lease(rows[0]) if rows else None
+        found = await _take(self._database, name, owner, seconds, self._clock)
+        return None if found is None else found[0]
 
     async def renew(self, lease: Lease, *, seconds: float) -> Lease:
         """The same lease with a later end."""
@@ -125,11 +108,7 @@ class PostgresClaims:
 
     async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
         """The lease and then the stream's version, in one round trip."""
-        values = {"name": name, "owner": owner, "seconds": end(seconds), **moment(self._clock)}
-        rows, versions = await self._database.change_and_fetch(
-            _TAKE, values, _VERSION, (stream.tenant_id, stream.stream_id)
-        )
-        return (_lease(rows[0]), versions[0][0] if versions else 0) if rows else None
+        return await _take(self._database, name, owner, seconds, self._clock, stream)
 
     async def check(self, held: Sequence[Lease]) -> None:
         """Look for all of them in one statement."""
@@ -141,6 +120,17 @@ class PostgresClaims:
     async def append(self, batches: Sequence[Batch], held: Sequence[Lease]) -> Sequence[Envelope]:
         """Append and give the leases back, in one transaction."""
         return await self._ledger.append(batches, held)
+
+
+async def _take(
+    database: Database, name: str, owner: str, seconds: float, clock: Clock | None, stream: Stream | None = None
+) -> tuple[Lease, int] | None:
+    """A lease, and how far the stream is by then; None if somebody else has it."""
+    tenant_id, stream_id = (None, None) if stream is None else (stream.tenant_id, stream.stream_id)
+    values = {"name": name, "owner": owner, "seconds": end(seconds), "tenant": tenant_id, "stream": stream_id}
+    for token, expires_at, version in await database.change(_TAKE, {**values, **moment(clock)}, repeatable=True):
+        return Lease(name=name, owner=owner, token=token, expires_at=expires_at), version or 0
+    return None
 
 
 def _lease(row: Row) -> Lease:

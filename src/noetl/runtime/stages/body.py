@@ -21,8 +21,9 @@ from noetl.kernel.event import Json
 from noetl.kernel.names import FrameCoordinates, ResultCoordinates
 from noetl.kernel.time import format_time
 from noetl.payloads.tables import Rows, TableValue
-from noetl.playbook import load, templates
+from noetl.playbook import templates
 from noetl.playbook.templates import Host
+from noetl.runtime.stages.documents import playbook_of
 from noetl.runtime.vault import Session
 from noetl.runtime.worker import Work, Worker, all_names, outer_names, with_workbook
 from noetl.tools.authority import Authority
@@ -34,7 +35,7 @@ class StageBody:
     """The tasks of one stage's step, ready to be run for any of its frames."""
 
     def __init__(self, worker: Worker, plan: StagePlan) -> None:
-        playbook = load(plan.document, plan.file, kinds=worker.registry.user_kinds())
+        playbook = playbook_of(plan.document, plan.file)
         self.plan = plan
         self.policy: Json = msgspec.to_builtins(plan.policy)
         self.worker = worker

@@ -220,7 +220,7 @@ def stage_hosts(worker: Worker, stock: Stock, log: StageLog, stages: Callable[[]
             return host.because(engine, "this installation is in the memory of its process")
         from noetl.runtime.stages.spark_host import SparkHost, SparkOrWorker
 
-        spark = SparkHost(stock.settings, home, worker.directory, worker.registry, stages())
+        spark = SparkHost(stock.settings, home, worker.directory, stages())
         return SparkOrWorker(spark, host, must=engine == "spark")
 
     def support_for(plan: StagePlan, work: Work) -> Support | None:

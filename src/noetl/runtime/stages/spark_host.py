@@ -21,9 +21,8 @@ from noetl.data.session.defaults import stays_here
 from noetl.data.session.tasks import LongTasks, is_loss
 from noetl.errors import NoetlError
 from noetl.kernel.event import Json
-from noetl.playbook import load
-from noetl.playbook.document import Playbook
 from noetl.runtime.stages.carriers import GONE, Errand, Lost
+from noetl.runtime.stages.documents import playbook_of
 from noetl.runtime.stages.placement import Placement, is_worth_it, why_no_spark, why_not_on_spark
 from noetl.runtime.stages.plane import KeptPlane
 from noetl.settings import Settings
@@ -31,7 +30,6 @@ from noetl.settings import Settings
 if TYPE_CHECKING:
     from noetl.runtime.stages.keeper import Host
     from noetl.runtime.stages.stages import Stages
-    from noetl.tools.registry import Registry
 
 __all__ = ["NotOnSpark", "SparkHost", "SparkOrWorker"]
 
@@ -50,9 +48,8 @@ class NotOnSpark(NoetlError):
 class SparkHost:
     """Runs slots in the Python workers of the process's Spark session."""
 
-    def __init__(self, settings: Settings, home: Path, directory: Path, registry: Registry, stages: Stages) -> None:
+    def __init__(self, settings: Settings, home: Path, directory: Path, stages: Stages) -> None:
         self.settings = settings
-        self._registry = registry
         self._home = home
         self._directory = directory.absolute()
         self._stages = stages
@@ -71,7 +68,7 @@ class SparkHost:
         frame that takes its process with it is to use up its own attempts, not those of all around it. Raises
         NoetlError for what would be no better the next time.
         """
-        conf = session_conf(self.settings.spark, self._playbook(plan).executor.spark)
+        conf = session_conf(self.settings.spark, playbook_of(plan.document, plan.file).executor.spark)
         place = (plan.execution_id, plan.stage_id)
         _busy[place] = (plan.root_execution_id or plan.execution_id, plan.depth)
         try:
@@ -82,12 +79,9 @@ class SparkHost:
 
     def why_not(self, plan: StagePlan) -> str | None:
         """What keeps a stage from running here; None if it can. Raises InvalidSetting."""
-        playbook = self._playbook(plan)
+        playbook = playbook_of(plan.document, plan.file)
         conf = session_conf(self.settings.spark, playbook.executor.spark)
         return why_no_spark() or why_not_on_spark(playbook, playbook.steps[plan.step], self.settings, conf)
-
-    def _playbook(self, plan: StagePlan) -> Playbook:
-        return load(plan.document, plan.file, kinds=self._registry.user_kinds())
 
     async def _run(
         self, conf: SessionConf, plan: StagePlan, plane: FramePlane, slots: Sequence[int], *, careful: bool = False

@@ -14,7 +14,6 @@ from noetl.playbook import load
 from noetl.runtime.stages.placement import Placement, is_worth_it, why_no_spark, why_not_on_spark
 from noetl.runtime.stages.spark_host import NotOnSpark, SparkHost, SparkOrWorker
 from noetl.settings import Payloads, Settings
-from noetl.tools.registry import Registry
 from tests.stagework import Puppet, Stage, plan_of
 
 LOCAL = SessionConf(master="local[2]")
@@ -37,7 +36,7 @@ NOTHING_RUNS: Any = None
 
 def placed(rows: int | None, place: Path, *, must: bool = False, settings: Settings | None = None) -> Placement:
     """Where a stage of so many rows goes that may run on Spark."""
-    spark = SparkHost(settings or Settings(), place, place, Registry(), NOTHING_RUNS)
+    spark = SparkHost(settings or Settings(), place, place, NOTHING_RUNS)
     return SparkOrWorker(spark, Puppet(), must=must).place(msgspec.structs.replace(plan_of(), document=DOCUMENT), rows)
 
 
@@ -124,7 +123,7 @@ async def test_one_that_must_and_cannot_fails_with_the_reason(monkeypatch: pytes
     said = placed(1, tmp_path, must=True)
     assert said.host is None
     assert "/no/such/java" in said.reason
-    spark = SparkHost(Settings(), tmp_path, tmp_path, Registry(), NOTHING_RUNS)
+    spark = SparkHost(Settings(), tmp_path, tmp_path, NOTHING_RUNS)
     plan = msgspec.structs.replace(plan_of(), document=DOCUMENT)
     stage = Stage(plan, VirtualClock(0), slices=[1])
     ending = await stage.keeper.run(SparkOrWorker(spark, Puppet(), must=True))

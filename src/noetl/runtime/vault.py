@@ -63,7 +63,9 @@ class Session:
     async def resolved(self, auth: Any, fields: Json) -> tuple[Json | None, Json]:
         """The credentials and the fields of a task, as its call has them. Raises as `auth` does."""
         known = self._known.get(auth) if type(auth) is str else None
-        return known or await self.auth(auth), await self.fields(fields)
+        if known is None and auth is not None:
+            known = await self.auth(auth)
+        return known, await self.fields(fields)
 
     async def fields(self, rendered: Json) -> Json:
         """The fields of a task with the credentials resolved that they name. Raises as `auth` does."""

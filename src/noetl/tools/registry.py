@@ -154,7 +154,7 @@ class Registry:
         """What a task of a kind waits for before it runs."""
         return self._turns.get(kind) or contextlib.nullcontext()
 
-    async def run_in_turn(self, call: Call) -> Outcome:
+    def run_in_turn(self, call: Call) -> Awaitable[Outcome]:
         """Run a call once its turn has come, within its time. Raises TimeoutError.
 
         A tool that keeps the time itself says more about what has taken so long.
@@ -162,7 +162,12 @@ class Registry:
         found, turn = self.find(call.kind), self._turns.get(call.kind)
         limit = None if getattr(found, "keeps_time", False) else call.timeout
         if turn is None and limit is None:
-            return await self._started(found, call)
+            return self._started(found, call)
+        return self._awaited(found, call, turn, limit)
+
+    async def _awaited(
+        self, found: Tool | None, call: Call, turn: asyncio.Semaphore | None, limit: float | None
+    ) -> Outcome:
         async with turn or contextlib.nullcontext(), asyncio.timeout(limit):
             return await self._started(found, call)
 

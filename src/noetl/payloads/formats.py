@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEDIA_TYPES",
+    "Codec",
     "Format",
     "batches_in",
     "batches_of_stream",
+    "codec_of",
     "feather_bytes",
     "feather_pieces",
     "json_items",
@@ -38,6 +40,7 @@ __all__ = [
     "table_in",
 ]
 
+Codec = Literal["lz4", "zstd"]
 Format = Literal["feather", "stream", "json", "zstd"]
 
 MEDIA_TYPES: dict[Format, str] = {
@@ -48,6 +51,7 @@ MEDIA_TYPES: dict[Format, str] = {
 }
 
 _BATCH_BYTES = 8 << 20
+_QUICK_BYTES = 64 << 10
 _PIECE_BYTES = 1 << 20
 _MOST_JSON_BYTES = 1 << 30
 _LEVEL = 3
@@ -88,12 +92,17 @@ def feather_pieces(table: pa.Table) -> Iterator[bytes]:
     yield from sink.drain()
 
 
-def feather_bytes(table: pa.Table) -> bytes:
+def codec_of(table: pa.Table) -> Codec:
+    """What a table is compressed with: of a small one zstd saves little, and takes longer than all else."""
+    return "lz4" if table.get_total_buffer_size() < _QUICK_BYTES else "zstd"
+
+
+def feather_bytes(table: pa.Table, codec: Codec = "zstd") -> bytes:
     """The same file of a table that is small."""
     import pyarrow as pa
 
     table = table.unify_dictionaries()
-    options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=options) as writer:
         for batch in _batches(table):

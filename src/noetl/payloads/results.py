@@ -1,7 +1,7 @@
 """ResultStore: the results of steps, each in the object whose key follows from its coordinates.
 
-A result is stored as what it is: a table as Feather, all else as JSON, both compressed with zstd. Its name is known
-before it exists, so unlike a payload it is written while it is being made.
+A result is stored as what it is: a table as Feather, all else as JSON, both compressed with zstd, but for tables of a
+few KiB, which take lz4. Its name is known before it exists, so unlike a payload it is written while it is being made.
 
 A key that is taken by other bytes is nobody's: a process was killed after it had stored a result and before the log
 referred to it. The next attempt at the same work replaces them.
@@ -29,6 +29,8 @@ from noetl.ports.objects import ObjectStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from noetl.payloads.formats import Codec
 
 __all__ = ["FEATHER", "JSON", "Replacing", "ResultStore"]
 
@@ -118,7 +120,7 @@ class ResultStore:
         if content.digest is not None:
             assert isinstance(content.body, bytes)
             ref = content.ref(uri, key, content.digest)
-            if await put_with_sidecar(self._objects, key, content.body, ref, encoding="zstd"):
+            if await put_with_sidecar(self._objects, key, content.body, ref, encoding=content.encoding):
                 return ref
             created, digest = False, content.digest
         else:
@@ -128,7 +130,7 @@ class ResultStore:
                 await replacing()
             _, digest = await self._put(key, content, overwrite=True)
         ref = content.ref(uri, key, digest)
-        await write_sidecar(self._objects, key, ref, encoding="zstd", overwrite=not created)
+        await write_sidecar(self._objects, key, ref, encoding=content.encoding, overwrite=not created)
         return ref
 
     async def _put(self, key: str, content: _Content, *, overwrite: bool = False) -> tuple[bool, _Digest]:
@@ -186,8 +188,10 @@ class _Content:
         body: bytes | Pieces,
         table: pa.Table | None = None,
         schema_digest: str | None = None,
+        encoding: Codec = "zstd",
     ) -> None:
         self.media_type = media_type
+        self.encoding = encoding
         self.body = body
         self.table = table
         self.schema_digest = schema_digest
@@ -281,12 +285,13 @@ def _content_of(value: Any, encoded: bytes | None) -> _Content:
 
 
 def _content_of_table(table: pa.Table) -> _Content:
-    from noetl.payloads.formats import feather_bytes, feather_pieces
+    from noetl.payloads.formats import codec_of, feather_bytes, feather_pieces
     from noetl.payloads.schemas import schema_digest
 
     digest = schema_digest(table.schema)
     if is_below(table, _AT_ONCE_BYTES):
-        return _Content(FEATHER, feather_bytes(table), table, digest)
+        codec = codec_of(table)
+        return _Content(FEATHER, feather_bytes(table, codec), table, digest, codec)
     return _Content(FEATHER, lambda: made_ahead(feather_pieces(table)), table, digest)
 
 

@@ -136,12 +136,16 @@ async def test_a_stream_of_json_is_stored_as_it_comes(results: ResultStore) -> N
     assert await results.put_json(PLACE, text, HOME) == ref
 
 
-async def test_what_it_is_stands_beside_it(results: ResultStore, objects: MemoryObjectStore) -> None:
-    ref = await results.put(PLACE, [{"a": 1}], HOME)
+@pytest.mark.parametrize(("rows", "codec"), [(1, "lz4"), (20_000, "zstd")])
+async def test_what_it_is_stands_beside_it(
+    results: ResultStore, objects: MemoryObjectStore, rows: int, codec: str
+) -> None:
+    ref = await results.put(PLACE, [{"a": number} for number in range(rows)], HOME)
     beside = await read_sidecar(objects, ref.key or "")
     assert beside is not None
-    assert (beside.uri, beside.sha256, beside.bytes, beside.rows) == (ref.uri, ref.sha256, ref.bytes, 1)
-    assert (beside.media_type, beside.schema_digest, beside.encoding) == (FEATHER, ref.schema_digest, "zstd")
+    assert (beside.uri, beside.sha256, beside.bytes, beside.rows) == (ref.uri, ref.sha256, ref.bytes, rows)
+    assert (beside.media_type, beside.schema_digest, beside.encoding) == (FEATHER, ref.schema_digest, codec)
+    assert await results.value(ref) == [{"a": number} for number in range(rows)]
 
 
 @pytest.mark.parametrize("value", [{"text": "x" * 5000}, TableValue(pa.table({"n": pa.array(range(WIDE))}))])

@@ -16,9 +16,11 @@ import psycopg
 import pytest
 
 from noetl.adapters.postgres.database import Database
+from noetl.adapters.postgres.leases import PostgresClaims, PostgresLeases
 from noetl.adapters.postgres.ledger import PostgresLedger
 from noetl.adapters.postgres.migrations import known
 from noetl.errors import Unavailable
+from noetl.ports.leases import LeasesLost
 from noetl.ports.ledger import Stream
 from tests.contracts.ledger import KEY
 from tests.contracts.proof import prove
@@ -29,7 +31,7 @@ from tests.e2e.test_examples import EXAMPLES
 from tests.services.emulator import NOT_AVAILABLE
 from tests.services.postgres_server import Database as Place
 from tests.services.postgres_server import Server, is_installed, kill, revive, start, stop
-from tests.unit.kernel.drafts import batch, draft
+from tests.unit.kernel.drafts import STREAM, batch, draft
 
 # Processes are killed here, not machines: what was written is in the memory of the system, and need not be on the disk.
 SETTINGS = {
@@ -188,6 +190,31 @@ class PostgresHome(Home):
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         return super().environment({"NOETL_DATABASE": self.database, **PATIENT, **(extra or {})})
+
+
+class TestLeases:
+    async def test_one_that_a_kill_takes_back_is_lost_like_any_other(self, place: Place, mortal: Mortal) -> None:
+        """Nobody waits for the disk when a command is taken. Whether it is still held is for the server to say then."""
+        database = Database(place.dsn, patience=60)
+        ledger = await PostgresLedger(database, mac_key=KEY).open()
+        claims, leases = PostgresClaims(database, ledger), PostgresLeases(database)
+        await ledger.append([batch(draft())])
+        kept = await leases.take("server", "a", seconds=300)
+        for number in range(2):
+            first = await claims.take(f"command/{number}", "a", seconds=300, stream=STREAM)
+            assert first is not None
+            mortal.kill()
+            await asyncio.to_thread(mortal.revive)
+            assert await leases.holder("server") == kept, "what others rely on is on the disk"
+            second = await claims.take(f"command/{number}", "b", seconds=300, stream=STREAM)
+            if second is not None:
+                with pytest.raises(LeasesLost):
+                    await claims.append([batch(draft())], [first[0]])
+            holder = first if second is None else second
+            await claims.append([batch(draft(), expected_version=number + 1)], [holder[0]])
+        assert await prove(ledger) == 3
+        await ledger.close()
+        await database.close()
 
 
 class TestCommands:

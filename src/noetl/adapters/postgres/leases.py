@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from noetl.adapters.postgres.database import Database, Row
 from noetl.adapters.postgres.ledger import PostgresLedger
@@ -18,7 +18,10 @@ __all__ = ["PostgresClaims", "PostgresLeases"]
 
 _COLUMNS = "name, owner, token, expires_at"
 
-_TAKE = "SELECT * FROM take_lease(%(name)s, %(owner)s, %(seconds)s, %(now)s, %(tenant)s, %(stream)s)"
+_TAKE = "SELECT taken.* FROM take_lease(%(name)s, %(owner)s, %(seconds)s, %(now)s, %(tenant)s, %(stream)s) AS taken"
+# Nobody waits for the disk. A lease that a crash of the server takes back is lost like one that has lapsed: nothing is
+# written under it any more, and what it was for is done again.
+_TAKE_LAZILY = f"{_TAKE}, set_config('synchronous_commit', 'off', true)"
 _OWN = f"name = %(name)s AND token = %(token)s AND owner = %(owner)s AND expires_at > {NOW}"
 _EXTEND = f"""
     UPDATE lease
@@ -60,7 +63,8 @@ class PostgresLeases:
 
     async def take(self, name: str, owner: str, *, seconds: float) -> Lease | None:
         """The lease if it is free, has lapsed, or is the owner's own."""
-        found = await _take(self._database, name, owner, seconds, self._clock)
+        values = {"name": name, "owner": owner, "tenant": None, "stream": None}
+        found = await _take(self._database, _TAKE, values, seconds, self._clock)
         return None if found is None else found[0]
 
     async def renew(self, lease: Lease, *, seconds: float) -> Lease:
@@ -97,7 +101,10 @@ class PostgresLeases:
 
 
 class PostgresClaims:
-    """Leases beside the log of the same database. They go by the same clock."""
+    """Leases beside the log of the same database. They go by the same clock.
+
+    What is taken here is only worth what is appended under it, so it need not survive the database.
+    """
 
     gives_back = True
 
@@ -108,7 +115,8 @@ class PostgresClaims:
 
     async def take(self, name: str, owner: str, *, seconds: float, stream: Stream) -> tuple[Lease, int] | None:
         """The lease and then the stream's version, in one round trip."""
-        return await _take(self._database, name, owner, seconds, self._clock, stream)
+        values = {"name": name, "owner": owner, "tenant": stream.tenant_id, "stream": stream.stream_id}
+        return await _take(self._database, _TAKE_LAZILY, values, seconds, self._clock)
 
     async def check(self, held: Sequence[Lease]) -> None:
         """Look for all of them in one statement."""
@@ -123,14 +131,14 @@ class PostgresClaims:
 
 
 async def _take(
-    database: Database, name: str, owner: str, seconds: float, clock: Clock | None, stream: Stream | None = None
+    database: Database, sql: str, values: Mapping[str, str | None], seconds: float, clock: Clock | None
 ) -> tuple[Lease, int] | None:
-    """A lease, and how far the stream is by then; None if somebody else has it."""
-    tenant_id, stream_id = (None, None) if stream is None else (stream.tenant_id, stream.stream_id)
-    values = {"name": name, "owner": owner, "seconds": end(seconds), "tenant": tenant_id, "stream": stream_id}
-    for token, expires_at, version in await database.change(_TAKE, {**values, **moment(clock)}, repeatable=True):
-        return Lease(name=name, owner=owner, token=token, expires_at=expires_at), version or 0
-    return None
+    """A lease, and how far a stream is by then; None if somebody else has it."""
+    rows = await database.change(sql, {**values, "seconds": end(seconds), **moment(clock)}, repeatable=True)
+    if not rows:
+        return None
+    token, expires_at, version = rows[0]
+    return Lease(name=str(values["name"]), owner=str(values["owner"]), token=token, expires_at=expires_at), version or 0
 
 
 def _lease(row: Row) -> Lease:

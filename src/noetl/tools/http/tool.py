@@ -12,7 +12,6 @@ import msgspec
 from noetl.errors import StorageFull, Unavailable
 from noetl.kernel.event import Json
 from noetl.tools.base import Call, Outcome, Rendering, failed
-from noetl.tools.deadline import Deadline
 from noetl.tools.http.addresses import BlockedAddress
 from noetl.tools.http.answer import outcome_of
 from noetl.tools.http.limits import Limits
@@ -67,7 +66,7 @@ class HttpTool:
             return msgspec.structs.replace(error.outcome, extra=_NO_ANSWER)
         client = self._clients.get(asyncio.get_running_loop()) or await self._new_client()
         try:
-            with Deadline(request.timeout):
+            async with asyncio.timeout(request.timeout):
                 answer = await client.send(request, call.scratch)
         except TimeoutError:
             message = f"{request.sent} took longer than {request.timeout:g} s"

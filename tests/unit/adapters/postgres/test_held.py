@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, LiteralString
 
 import pytest
 
@@ -97,6 +97,20 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
+async def written_while_taken(
+    claims: PostgresClaims, database: Database, beside: Connection, ending: LiteralString
+) -> Sequence[Envelope]:
+    """What is appended under a lease that somebody is taking away, and then has, or has not."""
+    lease = await held(claims)
+    async with await database.connect() as taking:
+        await taking.execute("BEGIN")
+        await taking.execute(_TAKE_AWAY, ("x",))
+        writing = asyncio.ensure_future(claims.append([batch(draft())], [lease]))
+        await until_one_waits_for_a_lock(beside)
+        await taking.execute(ending)
+    return await writing
+
+
 @pytest.mark.usefixtures("way")
 class TestOthersMeanwhile:
     async def test_who_wants_the_lease_waits_for_the_commit_and_sees_what_was_written(
@@ -126,28 +140,15 @@ class TestOthersMeanwhile:
     async def test_an_append_waits_for_who_is_taking_the_lease_and_writes_nothing(
         self, claims: PostgresClaims, ledgers: Ledgers, postgres_database: Database, beside: Connection
     ) -> None:
-        lease = await held(claims)
-        async with await postgres_database.connect() as taking:
-            await taking.execute("BEGIN")
-            await taking.execute(_TAKE_AWAY, ("x",))
-            writing = asyncio.ensure_future(claims.append([batch(draft())], [lease]))
-            await until_one_waits_for_a_lock(beside)
-            await taking.execute("COMMIT")
         with pytest.raises(LeasesLost):
-            await writing
+            await written_while_taken(claims, postgres_database, beside, ending="COMMIT")
         assert await ledgers[0].position() == _EVENTS_BEFORE
 
     async def test_one_that_was_only_wanted_is_still_held(
         self, claims: PostgresClaims, ledgers: Ledgers, postgres_database: Database, beside: Connection
     ) -> None:
-        lease = await held(claims)
-        async with await postgres_database.connect() as taking:
-            await taking.execute("BEGIN")
-            await taking.execute(_TAKE_AWAY, ("x",))
-            writing = asyncio.ensure_future(claims.append([batch(draft())], [lease]))
-            await until_one_waits_for_a_lock(beside)
-            await taking.execute("ROLLBACK")
-        assert len(await writing) == 1
+        assert len(await written_while_taken(claims, postgres_database, beside, ending="ROLLBACK")) == 1
+        assert await ledgers[0].position() == _EVENTS_BEFORE + 1
 
     async def test_who_makes_it_longer_takes_nothing_away(
         self, claims: PostgresClaims, leases: PostgresLeases, ledgers: Ledgers

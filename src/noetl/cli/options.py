@@ -110,8 +110,19 @@ async def find_root(embedded: Embedded, name: str, settings: Settings) -> Stream
     if others:
         tenants = ", ".join(sorted(other.tenant_id for other in others))
         raise InvalidInput(f"several tenants have {stream_id}: {tenants}", hint="choose one with --tenant")
-    raise NotFound(
-        f"there is no {'execution' if name.isdecimal() else 'stream'} {name}", hint="noetl list shows what there is"
+    raise NotFound(f"there is no {'execution' if name.isdecimal() else 'stream'} {name}", hint=_where_to_look())
+
+
+def _where_to_look() -> str:
+    """Whoever has a server as the context sees what that has, and may wonder why it is not here."""
+    from noetl.cli.contexts import Contexts, contexts_file
+
+    current = Contexts.load(contexts_file(os.environ)).current
+    if current is None:
+        return "noetl list shows what there is"
+    return (
+        f"this looks into a log itself, not into what context '{current}' has: name its ledger by --home or "
+        "NOETL_DATABASE (noetl up writes a stack.env to source); noetl list --context local shows what is here"
     )
 
 

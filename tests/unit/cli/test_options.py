@@ -55,6 +55,25 @@ async def test_an_id_is_looked_for_in_ones_own_tenant_first(projected: bool, tmp
             await find_root(embedded, "3", ACME)
 
 
+@pytest.mark.parametrize(
+    ("contexts", "said"),
+    [
+        ("", "noetl list shows what there is"),
+        ('current = "stack"\n[contexts.stack]\nurl = "http://127.0.0.1:8082"\n', "not into what context 'stack' has"),
+    ],
+)
+async def test_who_has_a_server_as_the_context_is_told_that_this_is_another_log(
+    contexts: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "noetl").mkdir()
+    (tmp_path / "noetl" / "contexts.toml").write_text(contexts)
+    async with open_embedded(Home(tmp_path / "home"), Settings(), create=True) as embedded:
+        with pytest.raises(NotFound, match="there is no execution 3") as caught:
+            await find_root(embedded, "3", Settings())
+    assert said in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("name", ["", "x", "007", "1" * 30, "executions/1", "execution/1/other", "execution/"])
 async def test_a_name_that_is_none(name: str, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")

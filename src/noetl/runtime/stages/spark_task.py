@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import uvloop
 
 from noetl.data.frame.protocol import Frame, FrameOutcome, StagePlan
 from noetl.data.frame.running import Ran
@@ -168,7 +169,7 @@ def _ending(number: int, task: asyncio.Task[None]) -> Done:
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in a thread of its own: heartbeats go on while Spark has the main one."""
-    loop = asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     gc.freeze()  # modules, and there are many: nothing to be looked through again and again
     gc.set_threshold(_YOUNG_OBJECTS)
     threading.Thread(target=loop.run_forever, name="noetl-slots", daemon=True).start()

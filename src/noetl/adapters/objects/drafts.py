@@ -3,6 +3,9 @@
 A writer holds a lock on its draft for as long as it lives. The kernel drops the lock with the process, so a
 sweeper that can take the lock knows the writer is dead. A process id would not tell: two containers on one
 volume do not see each other's, and a number is used again.
+
+What is written in one go needs neither name nor lock where the filesystem has files without one: the kernel drops
+such a file with its process.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ __all__ = ["Abandoned", "Draft", "abandoned", "is_object", "prune", "sweep", "sy
 ABANDONED_AFTER_SECONDS = 3600
 PUBLISH_ATTEMPTS = 100
 _UNDO_SUFFIX = "~"
+_DESCRIPTORS = Path("/proc/self/fd")
+_UNNAMED = getattr(os, "O_TMPFILE", 0) if _DESCRIPTORS.is_dir() else 0
+"""The flag for a file without a name; 0 on systems where none can be given a name later."""
+_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
+"""What filesystems, and kernels, say that have no such files."""
 
 
 class Draft:
@@ -35,6 +43,21 @@ class Draft:
         self._root = root
         self._path = directory
         self._fd = -1
+        self._has_name = True
+
+    def open_unnamed(self) -> None:
+        """Open one that leaves nothing behind if the process dies, and which may not overwrite; else as `open`."""
+        with storage_errors(self._directory):
+            try:
+                self._fd = self._opened(self._directory, _UNNAMED | os.O_WRONLY | os.O_CLOEXEC) if _UNNAMED else -1
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+        if self._fd < 0:
+            self.open()
+            return
+        self._path = _DESCRIPTORS / str(self._fd)
+        self._has_name = False
 
     def open(self) -> None:
         with storage_errors(self._directory):
@@ -44,10 +67,8 @@ class Draft:
                 self._create()
 
     def write(self, data: bytes) -> None:
-        with storage_errors(self._path):
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
+        with storage_errors(self._directory):
+            _write_all(self._fd, data)
 
     def publish(self, target: Path, *, overwrite: bool) -> bool:
         """Give the finished content its name. False if the name is taken and may not be replaced."""
@@ -62,32 +83,47 @@ class Draft:
     def write_beside(self, data: bytes, target: Path) -> None:
         """Write a file that nobody relies on into a folder that is there, over whatever has its name.
 
-        A sweeper may take it for abandoned before it has its name, and the power may take it afterwards.
+        Who reads it meanwhile finds a part of it; a sweeper may take it for abandoned before it has its name, and the
+        power may take it afterwards.
         """
         with storage_errors(target):
-            self._create()
-            self.write(data)
-            self._path.replace(target)
+            try:
+                fd = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            except FileExistsError:
+                self._create()
+                self.write(data)
+                self._path.replace(target)
+                return
+            try:
+                _write_all(fd, data)
+            except OSError:
+                target.unlink()
+                raise
+            finally:
+                os.close(fd)
 
     def discard(self) -> None:
         """Leave nothing behind. What cannot be removed now is removed by a later sweep."""
         if self._fd < 0:
             return
-        with suppress(OSError):
-            self._path.unlink()
+        if self._has_name:
+            with suppress(OSError):
+                self._path.unlink()
         fd, self._fd = self._fd, -1
         with suppress(OSError):  # after the fsync there is nothing left that closing could lose
             os.close(fd)
 
     def _create(self) -> None:
         path = self._directory / f"{os.getpid()}-{secrets.token_hex(8)}"
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        self._fd = self._opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC)
+        self._path = path
+
+    def _opened(self, path: Path, flags: int) -> int:
         try:
-            self._fd = os.open(path, flags, 0o666)
+            return os.open(path, flags, 0o666)
         except FileNotFoundError:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(path, flags, 0o666)
-        self._path = path
+            return os.open(path, flags, 0o666)
 
     def _lock(self) -> bool:
         with suppress(OSError):  # some network filesystems have no locks; the sweeper then goes by age
@@ -107,14 +143,22 @@ class Draft:
         raise Unavailable(f"'{target}' could not be written: its draft or its folder is removed again and again")
 
     def _link(self, target: Path, made: Sequence[Path]) -> bool:
-        _clear_folder(target)
         try:
-            os.link(self._path, target)
+            self._give_name(target)
         except FileExistsError:
+            if target.is_dir() and not target.is_symlink():
+                _clear_folder(target)
+                return self._link(target, made)
             sync_directory(target.parent)  # the winner may not have come that far, and "taken" must mean durable
             return False
         _sync_or_undo(target, None, made)
         return True
+
+    def _give_name(self, target: Path) -> None:
+        if self._has_name:
+            os.link(self._path, target)
+        else:  # only with a directory given, which an absolute path has no use for, Python follows the descriptor
+            os.link(self._path, target, src_dir_fd=self._fd)
 
     def _replace(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)
@@ -216,6 +260,12 @@ def _sync_or_undo(target: Path, previous: Path | None, made: Sequence[Path]) -> 
             else:
                 target.unlink()
         raise
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def _make_all(directory: Path) -> list[Path]:

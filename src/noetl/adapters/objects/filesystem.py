@@ -169,7 +169,10 @@ def _write_whole(draft: Draft, data: bytes, target: Path, overwrite: bool) -> bo
     if not overwrite and _is_taken(target):
         return False
     try:
-        draft.open()
+        if overwrite:
+            draft.open()
+        else:
+            draft.open_unnamed()
         draft.write(data)
         return draft.publish(target, overwrite=overwrite)
     finally:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NEEDED", "check_executors"]
 
-NEEDED = ("msgspec", "pyarrow", "pandas", "noetl")
+NEEDED = ("msgspec", "uvloop", "zstandard", "pyarrow", "pandas", "noetl")
 _ADVICE = (
     "set spark.pyspark.python (or PYSPARK_PYTHON) to an interpreter that every executor has, of the same version, "
     'with the packages of pip install "noetl[spark]"'

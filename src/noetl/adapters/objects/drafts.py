@@ -23,7 +23,7 @@ from typing import NamedTuple
 from noetl.errors import InvalidInput, Unavailable
 from noetl.payloads.blocking import storage_errors
 
-__all__ = ["Abandoned", "Draft", "abandoned", "is_object", "prune", "sweep", "sync_directory"]
+__all__ = ["Abandoned", "Draft", "Nameless", "abandoned", "is_object", "prune", "sweep", "sync_directory"]
 
 ABANDONED_AFTER_SECONDS = 3600
 PUBLISH_ATTEMPTS = 100
@@ -33,6 +33,12 @@ _UNNAMED = getattr(os, "O_TMPFILE", 0) if _DESCRIPTORS.is_dir() else 0
 """The flag for a file without a name; 0 on systems where none can be given a name later."""
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 """What filesystems, and kernels, say that have no such files."""
+_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EPERM})
+"""What those say that have them and cannot give them a name."""
+
+
+class Nameless(Exception):
+    """A file without a name cannot be given one here."""
 
 
 class Draft:
@@ -56,8 +62,7 @@ class Draft:
         if self._fd < 0:
             self.open()
             return
-        self._path = _DESCRIPTORS / str(self._fd)
-        self._has_name = False
+        self._path, self._has_name = _DESCRIPTORS / str(self._fd), False
 
     def open(self) -> None:
         with storage_errors(self._directory):
@@ -71,7 +76,10 @@ class Draft:
             _write_all(self._fd, data)
 
     def publish(self, target: Path, *, overwrite: bool) -> bool:
-        """Give the finished content its name. False if the name is taken and may not be replaced."""
+        """Give the finished content its name. False if the name is taken and may not be replaced.
+
+        Raises Nameless where the draft has no name and can get none.
+        """
         with storage_errors(target):
             try:
                 os.fsync(self._fd)
@@ -116,7 +124,7 @@ class Draft:
     def _create(self) -> None:
         path = self._directory / f"{os.getpid()}-{secrets.token_hex(8)}"
         self._fd = self._opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC)
-        self._path = path
+        self._path, self._has_name = path, True
 
     def _opened(self, path: Path, flags: int) -> int:
         try:
@@ -157,8 +165,13 @@ class Draft:
     def _give_name(self, target: Path) -> None:
         if self._has_name:
             os.link(self._path, target)
-        else:  # only with a directory given, which an absolute path has no use for, Python follows the descriptor
+            return
+        try:  # only with a directory given, which an absolute path has no use for, Python follows the descriptor
             os.link(self._path, target, src_dir_fd=self._fd)
+        except OSError as error:
+            if error.errno in _NAMELESS:
+                raise Nameless from error
+            raise
 
     def _replace(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)

@@ -145,6 +145,24 @@ class TestUnnamedFiles:
         assert await store.put(KEY, b"other") is False
         assert await store.get(KEY) == b"content"
 
+    @pytest.mark.parametrize("said", sorted(drafts._NAMELESS))
+    async def test_where_it_can_get_no_name_a_draft_is_written(
+        self, store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch, said: int
+    ) -> None:
+        refused: list[Path] = []
+        link = os.link
+
+        def no_name(source: Path, target: Path, **how: int) -> None:
+            if how:
+                refused.append(target)
+                raise OSError(said, os.strerror(said))
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", no_name)
+        assert await store.put(KEY, b"content") is True
+        assert (files(root), refused) == ([KEY], [root / KEY])
+        assert await store.get(KEY) == b"content"
+
     async def test_what_else_is_said_is_told(
         self, store: FilesystemObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -73,7 +73,9 @@ class Draft:
 
     def write(self, data: bytes) -> None:
         with storage_errors(self._directory):
-            _write_all(self._fd, data)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
 
     def publish(self, target: Path, *, overwrite: bool) -> bool:
         """Give the finished content its name. False if the name is taken and may not be replaced.
@@ -91,24 +93,12 @@ class Draft:
     def write_beside(self, data: bytes, target: Path) -> None:
         """Write a file that nobody relies on into a folder that is there, over whatever has its name.
 
-        Who reads it meanwhile finds a part of it; a sweeper may take it for abandoned before it has its name, and the
-        power may take it afterwards.
+        A sweeper may take it for abandoned before it has its name, and the power may take it afterwards.
         """
         with storage_errors(target):
-            try:
-                fd = os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-            except FileExistsError:
-                self._create()
-                self.write(data)
-                self._path.replace(target)
-                return
-            try:
-                _write_all(fd, data)
-            except OSError:
-                target.unlink()
-                raise
-            finally:
-                os.close(fd)
+            self._create()
+            self.write(data)
+            self._path.replace(target)
 
     def discard(self) -> None:
         """Leave nothing behind. What cannot be removed now is removed by a later sweep."""
@@ -151,12 +141,10 @@ class Draft:
         raise Unavailable(f"'{target}' could not be written: its draft or its folder is removed again and again")
 
     def _link(self, target: Path, made: Sequence[Path]) -> bool:
+        _clear_folder(target)
         try:
             self._give_name(target)
         except FileExistsError:
-            if target.is_dir() and not target.is_symlink():
-                _clear_folder(target)
-                return self._link(target, made)
             sync_directory(target.parent)  # the winner may not have come that far, and "taken" must mean durable
             return False
         _sync_or_undo(target, None, made)
@@ -273,12 +261,6 @@ def _sync_or_undo(target: Path, previous: Path | None, made: Sequence[Path]) -> 
             else:
                 target.unlink()
         raise
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
 
 
 def _make_all(directory: Path) -> list[Path]:

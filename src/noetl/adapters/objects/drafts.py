@@ -3,9 +3,6 @@
 A writer holds a lock on its draft for as long as it lives. The kernel drops the lock with the process, so a
 sweeper that can take the lock knows the writer is dead. A process id would not tell: two containers on one
 volume do not see each other's, and a number is used again.
-
-What is written in one go needs neither name nor lock where the filesystem has files without one: the kernel drops
-such a file with its process.
 """
 
 from __future__ import annotations
@@ -23,22 +20,11 @@ from typing import NamedTuple
 from noetl.errors import InvalidInput, Unavailable
 from noetl.payloads.blocking import storage_errors
 
-__all__ = ["Abandoned", "Draft", "Nameless", "abandoned", "is_object", "prune", "sweep", "sync_directory"]
+__all__ = ["Abandoned", "Draft", "abandoned", "is_object", "prune", "sweep", "sync_directory"]
 
 ABANDONED_AFTER_SECONDS = 3600
 PUBLISH_ATTEMPTS = 100
 _UNDO_SUFFIX = "~"
-_DESCRIPTORS = Path("/proc/self/fd")
-_UNNAMED = getattr(os, "O_TMPFILE", 0) if _DESCRIPTORS.is_dir() else 0
-"""The flag for a file without a name; 0 on systems where none can be given a name later."""
-_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
-"""What filesystems, and kernels, say that have no such files."""
-_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EPERM})
-"""What those say that have them and cannot give them a name."""
-
-
-class Nameless(Exception):
-    """A file without a name cannot be given one here."""
 
 
 class Draft:
@@ -49,20 +35,6 @@ class Draft:
         self._root = root
         self._path = directory
         self._fd = -1
-        self._has_name = True
-
-    def open_unnamed(self) -> None:
-        """Open one that leaves nothing behind if the process dies, and which may not overwrite; else as `open`."""
-        with storage_errors(self._directory):
-            try:
-                self._fd = self._opened(self._directory, _UNNAMED | os.O_WRONLY | os.O_CLOEXEC) if _UNNAMED else -1
-            except OSError as error:
-                if error.errno not in _NO_UNNAMED:
-                    raise
-        if self._fd < 0:
-            self.open()
-            return
-        self._path, self._has_name = _DESCRIPTORS / str(self._fd), False
 
     def open(self) -> None:
         with storage_errors(self._directory):
@@ -72,16 +44,13 @@ class Draft:
                 self._create()
 
     def write(self, data: bytes) -> None:
-        with storage_errors(self._directory):
+        with storage_errors(self._path):
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
 
     def publish(self, target: Path, *, overwrite: bool) -> bool:
-        """Give the finished content its name. False if the name is taken and may not be replaced.
-
-        Raises Nameless where the draft has no name and can get none.
-        """
+        """Give the finished content its name. False if the name is taken and may not be replaced."""
         with storage_errors(target):
             try:
                 os.fsync(self._fd)
@@ -104,24 +73,21 @@ class Draft:
         """Leave nothing behind. What cannot be removed now is removed by a later sweep."""
         if self._fd < 0:
             return
-        if self._has_name:
-            with suppress(OSError):
-                self._path.unlink()
+        with suppress(OSError):
+            self._path.unlink()
         fd, self._fd = self._fd, -1
         with suppress(OSError):  # after the fsync there is nothing left that closing could lose
             os.close(fd)
 
     def _create(self) -> None:
         path = self._directory / f"{os.getpid()}-{secrets.token_hex(8)}"
-        self._fd = self._opened(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC)
-        self._path, self._has_name = path, True
-
-    def _opened(self, path: Path, flags: int) -> int:
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         try:
-            return os.open(path, flags, 0o666)
+            self._fd = os.open(path, flags, 0o666)
         except FileNotFoundError:
             self._directory.mkdir(parents=True, exist_ok=True)
-            return os.open(path, flags, 0o666)
+            self._fd = os.open(path, flags, 0o666)
+        self._path = path
 
     def _lock(self) -> bool:
         with suppress(OSError):  # some network filesystems have no locks; the sweeper then goes by age
@@ -143,23 +109,12 @@ class Draft:
     def _link(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)
         try:
-            self._give_name(target)
+            os.link(self._path, target)
         except FileExistsError:
             sync_directory(target.parent)  # the winner may not have come that far, and "taken" must mean durable
             return False
         _sync_or_undo(target, None, made)
         return True
-
-    def _give_name(self, target: Path) -> None:
-        if self._has_name:
-            os.link(self._path, target)
-            return
-        try:  # only with a directory given, which an absolute path has no use for, Python follows the descriptor
-            os.link(self._path, target, src_dir_fd=self._fd)
-        except OSError as error:
-            if error.errno in _NAMELESS:
-                raise Nameless from error
-            raise
 
     def _replace(self, target: Path, made: Sequence[Path]) -> bool:
         _clear_folder(target)

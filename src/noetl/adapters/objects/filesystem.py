@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from noetl.adapters.objects.drafts import Draft, Nameless, is_object, prune, sweep, sync_directory
+from noetl.adapters.objects.drafts import Draft, is_object, prune, sweep, sync_directory
 from noetl.errors import InvalidInput, NoetlError, NotFound, Unavailable
 from noetl.kernel.time import format_time
 from noetl.payloads.blocking import in_thread, regroup, storage_errors
@@ -166,19 +166,10 @@ def _is_taken(target: Path) -> bool:
 
 
 def _write_whole(draft: Draft, data: bytes, target: Path, overwrite: bool) -> bool:
-    if overwrite:
-        return _published(draft, draft.open, data, target, overwrite)
-    if _is_taken(target):
+    if not overwrite and _is_taken(target):
         return False
     try:
-        return _published(draft, draft.open_unnamed, data, target, overwrite)
-    except Nameless:
-        return _published(draft, draft.open, data, target, overwrite)
-
-
-def _published(draft: Draft, begin: Callable[[], None], data: bytes, target: Path, overwrite: bool) -> bool:
-    try:
-        begin()
+        draft.open()
         draft.write(data)
         return draft.publish(target, overwrite=overwrite)
     finally:

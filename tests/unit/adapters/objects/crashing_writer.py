@@ -2,7 +2,7 @@
 
     python crashing_writer.py ROOT KEY POINT
 
-It prints `there` when it has come to the point: `streaming`, `linking`, `linking whole` or `linked`.
+It prints `there` when it has come to the point: `streaming`, `linking` or `linked`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ async def content(point: str) -> AsyncIterator[bytes]:
 
 
 async def main(root: str, key: str, point: str) -> None:
-    if point.startswith("linking"):
+    if point == "linking":
         os.link = stop
     if point == "linked":
         Path.unlink = stop  # type: ignore[method-assign]  # the draft's second name is the next thing to go
-    await (await FilesystemObjectStore.open(Path(root))).put(key, CONTENT if "whole" in point else content(point))
+    await (await FilesystemObjectStore.open(Path(root))).put(key, content(point))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 
 from noetl.adapters.objects import drafts
 from noetl.adapters.objects.filesystem import FilesystemObjectStore
-from noetl.errors import NotFound, StorageFull
+from noetl.errors import NotFound
 from tests.contracts.object_store import keys
 from tests.unit.adapters.objects import crashing_writer
 
@@ -102,7 +102,6 @@ async def test_a_living_writer_of_this_process_is_not_swept(store: FilesystemObj
 async def test_a_draft_swept_before_its_lock_is_begun_again(
     store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drafts, "_UNNAMED", 0)
     lock = fcntl.flock
     unlucky = [True]
 
@@ -118,62 +117,6 @@ async def test_a_draft_swept_before_its_lock_is_begun_again(
     assert not unlucky
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files without a name")
-class TestUnnamedFiles:
-    async def test_who_writes_in_one_go_and_is_killed_leaves_nothing_to_sweep(self, root: Path) -> None:
-        async with writer_stopped_at("linking whole", root):
-            assert files(root) == []
-        assert files(root) == []
-        assert await keys(FilesystemObjectStore(root)) == []
-
-    @pytest.mark.parametrize("said", [errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL])
-    async def test_where_the_filesystem_has_none_a_draft_is_written(
-        self, store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch, said: int
-    ) -> None:
-        refused: list[object] = []
-        opened = os.open
-
-        def no_unnamed(path: Path, flags: int, *rest: int) -> int:
-            if flags & drafts._UNNAMED == drafts._UNNAMED:
-                refused.append(path)
-                raise OSError(said, os.strerror(said))
-            return opened(path, flags, *rest)
-
-        monkeypatch.setattr(os, "open", no_unnamed)
-        assert await store.put(KEY, b"content") is True
-        assert (files(root), refused) == ([KEY], [root / ".tmp"])
-        assert await store.put(KEY, b"other") is False
-        assert await store.get(KEY) == b"content"
-
-    @pytest.mark.parametrize("said", sorted(drafts._NAMELESS))
-    async def test_where_it_can_get_no_name_a_draft_is_written(
-        self, store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch, said: int
-    ) -> None:
-        refused: list[Path] = []
-        link = os.link
-
-        def no_name(source: Path, target: Path, **how: int) -> None:
-            if how:
-                refused.append(target)
-                raise OSError(said, os.strerror(said))
-            link(source, target)
-
-        monkeypatch.setattr(os, "link", no_name)
-        assert await store.put(KEY, b"content") is True
-        assert (files(root), refused) == ([KEY], [root / KEY])
-        assert await store.get(KEY) == b"content"
-
-    async def test_what_else_is_said_is_told(
-        self, store: FilesystemObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def full(*_: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "open", full)
-        with pytest.raises(StorageFull, match=r"no room to write '.*\.tmp'"):
-            await store.put(KEY, b"content")
-
-
 def no_locks(*_: object) -> None:
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -183,7 +126,6 @@ async def test_without_locks_only_an_hour_of_silence_counts(
     store: FilesystemObjectStore, root: Path, monkeypatch: pytest.MonkeyPatch, age: int, left: int
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    monkeypatch.setattr(drafts, "_UNNAMED", 0)
     assert await store.put(KEY, b"content") is True
     draft = root / ".tmp" / "1-left"
     draft.write_bytes(b"half")

@@ -170,6 +170,7 @@ def _ending(number: int, task: asyncio.Task[None]) -> Done:
 def _loop() -> asyncio.AbstractEventLoop:
     """The event loop of this process, in a thread of its own: heartbeats go on while Spark has the main one."""
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    gc.freeze()  # modules, and there are many: nothing to be looked through again and again
     gc.set_threshold(_YOUNG_OBJECTS)
     threading.Thread(target=loop.run_forever, name="noetl-slots", daemon=True).start()
     return loop
@@ -251,15 +252,13 @@ async def _open_shop(kit: Kit) -> _Shop:
     budgets = msgspec.structs.replace(settings.payloads, shared_memory=Bytes(0))
     cache = None if is_on_this_disk(settings) else home.path / "cache"
     tiers = PayloadTiers(store, Caches(budgets, clock, node_id=settings.place.node, disk_directory=cache))
-    shop = _Shop(
+    return _Shop(
         clock=clock,
         objects=objects,
         tiers=tiers,
         results=ResultStore(objects, store, tiers),
         registry=_registry(settings, Path(kit.scratch)),
     )
-    gc.freeze()  # modules, and there are many: nothing to be looked through again and again
-    return shop
 
 
 def _registry(settings: Settings, scratch: Path) -> Registry:

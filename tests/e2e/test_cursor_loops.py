@@ -198,6 +198,35 @@ def test_a_frame_is_given_to_code_whole(scene: Scene, queue: Database) -> None:
     assert [(row["id"], row["twice"], row["of"]) for row in found["rows"]] == [(n, n * 3.0, 5) for n in range(1, 11)]
 
 
+@pytest.mark.parametrize("size", [1, 5000])
+def test_what_rows_return_is_reduced_whether_an_event_has_it_or_an_object(
+    size: int, scene: Scene, queue: Database
+) -> None:
+    fill(queue, 10)
+    code = f"result = {{'kind': 'x' * {size}, 'id': input_data['id'], 'worth': input_data['worth']}}"
+    given = {"input_data": "{{ {'id': iter.todo.id, 'worth': iter.todo.worth | float} }}"}
+    step = drain({"name": "work", "kind": "python", "code": code, "args": given})
+    collect = {
+        "step": "collect",
+        "reduce": {"from": "drain"},
+        "tool": {
+            "kind": "python",
+            "code": "result = {'names': group.table.schema.names, 'worth': sum(row['worth'] for row in group.rows), "
+            "'ids': sorted(row['id'] for row in group.rows)}",
+        },
+    }
+    document = run(scene, scene.write(book("work", step, collect)))
+    (found,) = document["result"]["preview"]
+    assert found == {"names": ["kind", "id", "worth"], "worth": 82.5, "ids": list(range(1, 11))}
+    with scene.home.sql() as log:
+        events = log.execute(
+            "SELECT payload_ref IS NULL, json_extract(payload, '$.returned') IS NULL FROM event "
+            "WHERE event_type = 'frame.committed' AND node_name = 'drain'"
+        ).fetchall()
+    assert events == [(1, 0) if size == 1 else (0, 1)] * len(events)
+    assert events
+
+
 def test_a_claim_that_cannot_be_made_fails_the_step_with_its_reason(scene: Scene, queue: Database) -> None:
     queue.query("DROP TABLE job")
     document = run(scene, scene.write(book("work", drain(done_task()))), code=1)

@@ -55,6 +55,7 @@ STORIES: dict[Tell, Sequence[Path]] = {
     stages.drained: [CORPUS / "drained.jsonl"],
     others.schedules: [CORPUS / "schedules.jsonl"],
     others.holds: [CORPUS / "holds.jsonl"],
+    stages.told: [CORPUS / "told.jsonl"],
 }
 
 

@@ -360,6 +360,19 @@ class Stage:
             meta={"locality": {"region": "eu-west-1", "zone": "b", "node": "node-3"}},
         )
 
+    def commit_told(self, frame_id: int, worker: str, rows: int, returned: Json, **fields: Any) -> None:
+        """`frame.committed` of rows that have returned little: the event has it."""
+        failed = rows - len(returned.get("which", returned["results"]))
+        self._tell(
+            "frame.committed",
+            worker=worker,
+            frame_id=frame_id,
+            status="COMPLETED",
+            attempt=1,
+            payload={"rows": rows, "outcomes": {"ok": rows - failed, "error": failed}, "returned": returned, **fields},
+            meta={"locality": {"host": "spark", "node": "node-3"}},
+        )
+
     def fail(self, frame_id: int, worker: str, error: Json, *, attempt: int = 1) -> None:
         self._tell(
             "frame.failed", worker=worker, frame_id=frame_id, status="FAILED", attempt=attempt, payload={"error": error}

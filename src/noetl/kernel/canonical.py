@@ -20,7 +20,7 @@ import msgspec
 from noetl.errors import InvalidInput
 from noetl.kernel.lazy import LAZY
 
-__all__ = ["NotCanonical", "decode", "encode", "length"]
+__all__ = ["NotCanonical", "decode", "encode", "is_json", "length", "spelled"]
 
 _fast_encode = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
@@ -72,10 +72,23 @@ def encode(value: Any) -> bytes:
 
 def length(value: Any) -> int:
     """How many bytes `encode` gives, near enough for a budget: a float may be spelled a little shorter."""
+    return len(spelled(value))
+
+
+def spelled(value: Any) -> bytes:
+    """Bytes that are the same for the same value, and quickly made. What is no JSON may share those of what is."""
     try:
-        return len(_fast_encode(value))
+        return _fast_encode(value)
     except (ValueError, TypeError, RecursionError, msgspec.MsgspecError):
-        return len(encode(value))
+        return encode(value)
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value is JSON as it stands: whoever decodes its bytes has the same value again, type by type."""
+    try:
+        return bool(_decode(_fast_encode(value)) == value)
+    except (ValueError, TypeError, RecursionError, msgspec.MsgspecError):
+        return False
 
 
 def decode(data: bytes | str) -> Any:

@@ -68,6 +68,41 @@ def fanout_reduce(scribe: Scribe) -> list[str]:
     return [run.root]
 
 
+def told(scribe: Scribe) -> list[str]:
+    """A cursor loop of small frames: the rows that were claimed, and what they have returned, stand in the events."""
+    run = Run(scribe)
+    run.begin("sales/small_frames", "drain", {"pg": "pg_main"})
+    drain = Stage.entered(
+        run, "drain", "loop", slots=1, failure="best_effort", engine="spark", frame_policy={"max_rows": 3},
+        source={"cursor": {"kind": "postgres", "auth": "{{ pg }}", "claim": "SELECT 1"}},
+    )  # fmt: skip
+    returned: list[Json] = [
+        {
+            "results": [{"message": "UPDATE 1", "row_count": 1}],
+            "columns": ["row_count", "message"],
+            "bytes": 38,
+            "which": [0, 0, 0],
+        },
+        {"results": [{"message": "UPDATE 1"}, None], "bytes": 26, "which": [0, 1], "at": [0, 2]},
+        {"results": [1.5, "ü"], "bytes": 7},
+    ]
+    for index, said in enumerate(returned):
+        rows = [{"id": index * 3 + place} for place in range(2 if index == 2 else 3)]
+        frame = drain.dispatch(0, index, "spark-1", row_count=len(rows), base_index=index * 3, inline=rows)
+        drain.started(frame, "spark-1")
+        drain.commit_told(frame, "spark-1", len(rows), said)
+    stats = {"total": 8, "success": 7, "failed": 1, "slots": 1, "frames": 3, "breaks": 0, "bytes": 71}
+    result = {"status": "ok", "context": {"results": [], "stats": stats, "count": 8}}
+    run.say(
+        *run.taken(drain.command_id, "drain", "worker-1"),
+        drain.closed("COMPLETED", stats),
+        run.draft("step.exit", node_name="drain", status="COMPLETED", payload={"arcs": []}),
+        run.about("command.completed", drain.command_id, "drain", status="COMPLETED"),
+    )
+    run.end("drain", result)
+    return [run.root]
+
+
 def drained(scribe: Scribe) -> list[str]:
     """A cursor loop as the engine enters it, a frame that reached a soft limit, and a reduce cut off by a cancel."""
     run = Run(scribe)

@@ -72,10 +72,12 @@ def _check_answers(world: StageWorld, events: list[Envelope]) -> None:
     """What a slot was told is committed, is."""
     ends = {event.frame_id: event.event_id for event in events if event.event_type in _ENDS}
     for event in events:
-        if event.event_type == "frame.committed" and event.payload_ref is not None:
+        if event.event_type == "frame.committed":
             slot, index = _place_of(events, event)
-            own = reference(f"o{slot}.{index}.{event.attempt}").sha256
-            require(event.payload_ref.sha256 == own, f"the output of frame {event.frame_id} is that of another attempt")
+            own = f"o{slot}.{index}.{event.attempt}"
+            ref, told = event.payload_ref, event.payload.get("returned", {}).get("results")
+            found = told == [own] if ref is None else ref.sha256 == reference(own).sha256
+            require(found, f"the output of frame {event.frame_id} is that of another attempt")
     for frame_id, event_id in world.answered.items():
         require(ends.get(frame_id) == event_id, f"frame {frame_id} was said to be ended by {event_id}, not by "
                 f"{ends.get(frame_id)}")  # fmt: skip
@@ -94,6 +96,9 @@ def _check_totals(world: StageWorld, ending: Ending, events: list[Envelope]) -> 
     rows = sum(event.payload["rows"] for event in committed) + sum(event.payload["row_count"] for event in failed)
     require(stats.total == rows, f"{stats.total} rows are counted, and {rows} were run")
     require(stats.frames == len(committed) + len(failed), f"{stats.frames} frames are counted")
+    sizes = [event.payload["returned"]["bytes"] if event.payload_ref is None else event.payload_ref.bytes
+             for event in committed]  # fmt: skip
+    require(stats.bytes == sum(sizes), f"{stats.bytes} bytes are counted, and {sum(sizes)} were made")
     if ending.is_cancelled or table.is_halted or ending.error is not None:
         return
     if world.schedule.kind == "fanout":

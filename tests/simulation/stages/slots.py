@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from noetl.data.frame.protocol import Claimed, Frame, FrameOutcome, FramePlane, Opening, SlotReport, StagePlan
+from noetl.data.frame.protocol import Claimed, Frame, FrameOutcome, FramePlane, Opening, Returned, SlotReport, StagePlan
 from noetl.kernel.event import Json
 from tests.simulation.stages.world import LEASE, Life, Lost, StageWorld, reached
 from tests.stagework import Here, reference
@@ -124,12 +124,15 @@ class _Slot:
         rest = None
         if done < frame.row_count:
             rest = Opening(slot=frame.slot, rows=frame.rows, slice=frame.slice, row_count=frame.row_count - done)
+        name = f"o{frame.slot}.{frame.index}.{frame.attempt}"
+        is_told = frame.index % 2 == 1
         return FrameOutcome(
             frame_id=frame.frame_id,
             token=frame.token,
             rows=done,
             outcomes={"ok": done - len(bad), "error": len(bad)},
-            output=reference(f"o{frame.slot}.{frame.index}.{frame.attempt}", rows=done - len(bad), size=done),
+            output=None if is_told else reference(name, rows=done - len(bad), size=done),
+            returned=Returned(results=[name], bytes=done, which=[0] * (done - len(bad))) if is_told else None,
             set={"ctx.last": f"{frame.slot}.{frame.claim_index}.{frame.claim_row}"},
             errors=tuple({"row": row, "error": {"message": f"row {row}"}} for row in bad),
             rest=rest,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from noetl.data.frame.protocol import FrameOutcome
 from noetl.data.frame.state import FrameState
 from noetl.errors import InvalidInput
@@ -44,6 +46,8 @@ def committed(outcome: FrameOutcome, assigned: Json) -> Json:
         said["timings_ms"] = {task: round(seconds * 1000, 3) for task, seconds in outcome.timings.items()}
     if outcome.output is not None and outcome.output.schema_digest is not None:
         said["schema_digest"] = outcome.output.schema_digest
+    if outcome.returned is not None:
+        said["returned"] = msgspec.to_builtins(outcome.returned)
     if outcome.adopted:
         said["adopted"] = outcome.adopted
     if assigned:

@@ -8,7 +8,7 @@ with a type for each column where there is one, and with the ids that say where 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noetl.data.frame.protocol import Frame, StagePlan
 from noetl.errors import InvalidInput
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LINEAGE",
     "SCALAR",
+    "Maker",
     "claimed_rows",
     "claimed_table",
     "json_table",
@@ -66,6 +67,22 @@ def claimed_rows(table: pa.Table) -> list[Json]:
 # --- Lineage ------------------------------------------------------------------------------------------------
 
 
+class Maker(NamedTuple):
+    """The frame that has made rows, as they tell it."""
+
+    stage_id: int
+    command_id: int
+    frame_id: int
+    slot: int
+    frame_index: int
+    parent_frame_id: int | None = None
+
+    @classmethod
+    def of(cls, plan: StagePlan, frame: Frame) -> Maker:
+        """A frame of a stage."""
+        return cls(plan.stage_id, plan.command_id, frame.frame_id, frame.slot, frame.index, frame.parent_frame_id)
+
+
 def without_lineage(table: pa.Table) -> pa.Table:
     """The columns that somebody has made; those of an earlier stage's lineage are not for bodies."""
     ours = [name for name in table.schema.names if name in LINEAGE]
@@ -78,20 +95,20 @@ def parents_of(table: pa.Table) -> Any | None:
 
 
 def _with_lineage(
-    table: pa.Table, plan: StagePlan, frame: Frame, numbers: Sequence[int], parents: Sequence[int | None] | None
+    table: pa.Table, maker: Maker, numbers: Sequence[int], parents: Sequence[int | None] | None
 ) -> pa.Table:
     import pyarrow as pa
 
     same = {
-        "_stage_id": plan.stage_id,
-        "_frame_id": frame.frame_id,
-        "_command_id": plan.command_id,
-        "_slot": frame.slot,
-        "_frame_index": frame.index,
+        "_stage_id": maker.stage_id,
+        "_frame_id": maker.frame_id,
+        "_command_id": maker.command_id,
+        "_slot": maker.slot,
+        "_frame_index": maker.frame_index,
     }
     count = len(numbers)
     columns: dict[str, Any] = {name: pa.repeat(pa.scalar(value, pa.int64()), count) for name, value in same.items()}
-    parent = parents if parents is not None else [frame.parent_frame_id] * count
+    parent = parents if parents is not None else [maker.parent_frame_id] * count
     columns["_parent_frame_id"] = pa.array(parent, pa.int64())
     columns["_row_index"] = pa.array(numbers, pa.int64())
     own = dict(zip(table.schema.names, table.columns, strict=True))  # of no columns a table has no rows either
@@ -102,14 +119,10 @@ def _with_lineage(
 
 
 def output_of_rows(
-    plan: StagePlan,
-    frame: Frame,
-    results: Sequence[Any],
-    numbers: Sequence[int],
-    parents: Sequence[int | None] | None = None,
+    maker: Maker, results: Sequence[Any], numbers: Sequence[int], parents: Sequence[int | None] | None = None
 ) -> pa.Table:
     """What the rows of a frame have returned, one row each; `numbers` are theirs in the claim."""
-    return _with_lineage(_table_of_results(results), plan, frame, numbers, parents)
+    return _with_lineage(_table_of_results(results), maker, numbers, parents)
 
 
 def output_of_frame(plan: StagePlan, frame: Frame, value: Any, parents: Sequence[int | None] | None = None) -> pa.Table:
@@ -118,7 +131,8 @@ def output_of_frame(plan: StagePlan, frame: Frame, value: Any, parents: Sequence
     found = None
     if parents is not None and (len(parents) == table.num_rows or len(set(parents)) == 1):
         found = parents if len(parents) == table.num_rows else [parents[0]] * table.num_rows
-    return _with_lineage(table, plan, frame, range(frame.claim_row, frame.claim_row + table.num_rows), found)
+    numbers = range(frame.claim_row, frame.claim_row + table.num_rows)
+    return _with_lineage(table, Maker.of(plan, frame), numbers, found)
 
 
 def table_in(value: Any) -> pa.Table:

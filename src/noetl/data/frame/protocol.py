@@ -27,6 +27,7 @@ __all__ = [
     "Opening",
     "Pinned",
     "Policy",
+    "Returned",
     "Slice",
     "SlotReport",
     "StageFault",
@@ -175,8 +176,23 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows the slot has claimed so far, also before a change of keeper."""
 
 
+class Returned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the rows of a frame have returned, where that is little: it is durable with the event that says it."""
+
+    results: list[Any]
+    """Each different one, in the order of the first rows that have returned them."""
+    columns: list[str] | None = None
+    """The names in them, as rows have them one after the other; None where that is how they are sorted."""
+    bytes: int
+    """About how many they are as JSON."""
+    which: list[int] | None = None
+    """For each row the number of its result, where rows have returned the same."""
+    at: list[int] | None = None
+    """The places of these rows in the frame, where others have failed."""
+
+
 class FrameOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a frame. Its output is durable by now."""
+    """What came of a frame. Its output is durable by now, or is so with the commit."""
 
     frame_id: int
     token: str
@@ -184,6 +200,8 @@ class FrameOutcome(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: dict[str, int] = {}
     """Rows by outcome: ok, error, break, skipped."""
     output: PayloadRef | None = None
+    """Where it is stored what the rows have returned, unless it is `returned`."""
+    returned: Returned | None = None
     timings: dict[str, float] = {}
     """Seconds by task."""
     set: Json = {}

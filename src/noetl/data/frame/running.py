@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import msgspec
 
 from noetl.data.frame.given import Given
-from noetl.data.frame.output import output_of_frame, output_of_rows
+from noetl.data.frame.output import Maker, output_of_frame, output_of_rows
 from noetl.data.frame.policy import Allowance, rows_within
 from noetl.data.frame.protocol import Frame, FrameOutcome, Opening, StagePlan
+from noetl.data.frame.told import Told
 from noetl.engine.control import add_assignments
 from noetl.errors import InvalidInput
 from noetl.kernel import canonical
@@ -68,7 +69,7 @@ class Body(Protocol):
 
 
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """A frame that was run: its outcome, and the table that is to be stored before it is committed."""
+    """A frame that was run: its outcome, and the table that is to be stored before it is committed, if there is one."""
 
     outcome: FrameOutcome
     output: Any = None
@@ -167,6 +168,8 @@ class _Rows:
         self._allowance = Allowance(plan.policy)
         self._count = given.count
         self._row_bytes = given.size // max(1, self._count)
+        self._told = Told() if plan.kind == "loop" else None
+        """Results that may stand in the event of the frame: of a cursor, whose outputs nobody lists."""
         self._said: list[Said | None] = []
         """What came of the rows that were begun, in their order."""
         self._is_broken = False
@@ -206,7 +209,8 @@ class _Rows:
         self._said[place] = said
         if said.error is not None and _is_lost(self._plan, self._frame, said):
             self._lost = place
-        self._allowance.take(self._row_bytes + canonical.length(said.result))
+        size = canonical.length(said.result) if self._told is None else self._told.add(place, said.result)
+        self._allowance.take(self._row_bytes + size)
         # In a collection a break ends its own row; in a cursor it ends the slot, and with it the frame.
         self._is_broken |= said.is_break and self._plan.kind == "loop"
 
@@ -233,7 +237,11 @@ class _Rows:
             errors=self._errors(said),
             rest=rest_of(frame, done + skipped),
         )
-        return Ran(outcome=outcome, output=self._output(said))
+        good = [place for place, one in enumerate(said) if one.error is None]
+        returned = None if self._told is None else self._told.returned(good, len(said))
+        if returned is not None:
+            return Ran(outcome=msgspec.structs.replace(outcome, returned=returned))
+        return Ran(outcome=outcome, output=self._output(said, good))
 
     def _again(self, place: int) -> FrameOutcome:
         """The frame is to be run again: the process of a row was lost."""
@@ -260,8 +268,7 @@ class _Rows:
             error["traceback"] = self._body.masked(said.traceback)[-_MOST_TRACEBACK:]
         return error
 
-    def _output(self, said: Sequence[Said]) -> Any:
-        good = [place for place, one in enumerate(said) if one.error is None]
+    def _output(self, said: Sequence[Said], good: Sequence[int]) -> Any:
         if not good:
             return None
         parents = None
@@ -269,9 +276,8 @@ class _Rows:
             every = self._given.parents.to_pylist()
             parents = [every[place] for place in good]
         first = self._frame.claim_row
-        return output_of_rows(
-            self._plan, self._frame, [said[place].result for place in good], [first + place for place in good], parents
-        )
+        results, numbers = [said[place].result for place in good], [first + place for place in good]
+        return output_of_rows(Maker.of(self._plan, self._frame), results, numbers, parents)
 
 
 def _unfolded(said: Said) -> Said:

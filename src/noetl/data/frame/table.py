@@ -167,7 +167,8 @@ class FrameTable:
                 outcomes, errors = payload.get("outcomes", {}), payload.get("errors", [])
                 self._end(frame)
                 self._count(frame, payload["rows"], outcomes)
-                self.tally.commit(frame, payload["rows"], outcomes, event.payload_ref, assigned, errors)
+                told = payload.get("returned", {}).get("bytes", 0)
+                self.tally.commit(frame, payload["rows"], outcomes, event.payload_ref, assigned, errors, told=told)
                 self._retire(frame, event.event_id)
             case "frame.failed":
                 self._end(frame)
@@ -334,7 +335,8 @@ class FrameTable:
         rest = self._open_rest(turn, frame, outcome) if outcome.rest is not None else None
         self._end(frame)
         self._count(frame, outcome.rows, outcome.outcomes)
-        self.tally.commit(frame, outcome.rows, outcome.outcomes, outcome.output, outcome.set, outcome.errors)
+        told = 0 if outcome.returned is None else outcome.returned.bytes
+        self.tally.commit(frame, outcome.rows, outcome.outcomes, outcome.output, outcome.set, outcome.errors, told=told)
         return Verdict(frame, rest=rest)
 
     def _open_rest(self, turn: Turn, parent: FrameState, outcome: FrameOutcome) -> FrameState:

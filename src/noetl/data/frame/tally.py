@@ -62,8 +62,10 @@ class Tally:
         output: PayloadRef | None,
         assigned: Json,
         errors: Sequence[Json],
+        *,
+        told: int = 0,
     ) -> None:
-        """A frame is committed."""
+        """A frame is committed; `told` is how many bytes of its output stand in the event that says so."""
         slot = self.slots.setdefault(frame.slot, SlotTally())
         slot.processed += rows - outcomes.get("skipped", 0)
         slot.failed += outcomes.get("error", 0)
@@ -72,6 +74,7 @@ class Tally:
         self.task_failures += outcomes.get("error", 0)
         if self.parts is not None:
             self.parts[frame.place] = rows
+        self.bytes += told
         if output is not None:
             self.bytes += output.bytes
             if self._lists:

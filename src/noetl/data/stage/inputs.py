@@ -8,6 +8,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -29,7 +30,7 @@ from noetl.data.stage.files import (
 )
 from noetl.data.stage.listing import FRAMES, outputs_in
 from noetl.data.stage.manifest import Source
-from noetl.data.stage.outputs import Made
+from noetl.data.stage.outputs import Made, Said
 from noetl.data.stage.slices import SCALARS
 from noetl.errors import InvalidInput, NotFound
 from noetl.kernel.event import Json, PayloadRef
@@ -51,6 +52,7 @@ WHOLE_BYTES = 8 << 20
 """A stored table that is smaller is read whole."""
 FILE_KEYS = ("path", "csv", "json", "parquet", "arrow", "orc", "text")
 _PIECE = 1 << 20
+_SAID_AT_ONCE = 100
 
 
 class Inputs:
@@ -154,8 +156,42 @@ class Inputs:
         return await self.of_rows(value)
 
     async def of_made(self, made: Sequence[Made], execution_id: int) -> list[Source]:
-        """What the frames of a stage have left."""
-        return await self.of_refs([one.ref for one in made])
+        """What the frames of a stage have left, a source for each. What their events say is stored now, together."""
+        found: list[Source] = []
+        for is_said, some in groupby(made, lambda one: one.said is not None):
+            if is_said:
+                found += await self._of_said([one.said for one in some if one.said is not None])
+            else:
+                found += await self.of_refs([one.ref for one in some if one.ref is not None])
+        return found
+
+    async def _of_said(self, said: Sequence[Said]) -> list[Source]:
+        found: list[Source] = []
+        alike: list[pa.Table] = []
+        size = 0
+        for number in range(0, len(said), _SAID_AT_ONCE):
+            for table in await in_thread(_tables_of, said[number : number + _SAID_AT_ONCE]):
+                size += table.nbytes
+                if alike and (table.schema != alike[0].schema or size > WHOLE_BYTES):
+                    found += await self._together(alike)
+                    alike, size = [], table.nbytes
+                alike.append(table)
+        return found + await self._together(alike)
+
+    async def _together(self, tables: Sequence[pa.Table]) -> list[Source]:
+        """Small tables with the same columns, as sources that lie in one place."""
+        import pyarrow as pa
+
+        if not tables:
+            return []
+        whole = pa.concat_tables(tables).combine_chunks()
+        self.bytes += whole.nbytes
+        ref = msgspec.structs.replace(await self.tiers.store_table(whole), ipc=None)
+        firsts = accumulate((table.num_rows for table in tables[:-1]), initial=0)
+        return [
+            Source(form="stored", rows=table.num_rows, ref=ref, first=first)
+            for first, table in zip(firsts, tables, strict=True)
+        ]
 
     async def of_refs(self, refs: Iterable[PayloadRef]) -> list[Source]:
         """Tables that are stored, as they are. The rows of batches are found out for the large ones only."""
@@ -268,6 +304,10 @@ def payload_ref_of(reference: Json) -> PayloadRef:
         )
     except (KeyError, msgspec.ValidationError) as error:
         raise InvalidInput(f"`in` has a reference that cannot be followed: {error}") from None
+
+
+def _tables_of(said: Sequence[Said]) -> list[pa.Table]:
+    return [one.table() for one in said]
 
 
 def _memory_of(source: Source) -> int:

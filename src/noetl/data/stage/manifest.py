@@ -35,6 +35,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When a file was changed last, in nanoseconds."""
     parts: tuple[int, ...] = ()
     """Rows of each record batch or row group; nothing for what is small enough to be read whole."""
+    first: int = 0
+    """Rows of other sources that come before them in the same place."""
     groups: tuple[int, ...] = ()
     """Rows of each group, where the rows are in the order of their keys."""
     frame_id: int = 0

@@ -84,7 +84,7 @@ class SliceReader:
     async def _range(self, source: Source, wanted: Range) -> pa.Table:
         if not source.parts:
             assert source.ref is not None
-            return (await self._tiers.table(source.ref)).slice(wanted.first, wanted.rows)
+            return (await self._tiers.table(source.ref)).slice(source.first + wanted.first, wanted.rows)
         found, begin = [], 0
         for number, rows in enumerate(source.parts):
             first, last = max(wanted.first, begin), min(wanted.first + wanted.rows, begin + rows)

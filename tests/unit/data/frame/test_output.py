@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from noetl.data.frame.output import (
     LINEAGE,
+    Maker,
     claimed_rows,
     claimed_table,
     output_of_frame,
@@ -24,6 +25,7 @@ from tests.stagework import plan_of
 
 PLAN = plan_of()
 FRAME = Frame(frame_id=9, slot=1, index=4, row_count=3, claim_index=2, claim_row=10, parent_frame_id=8)
+MAKER = Maker.of(PLAN, FRAME)
 
 scalars: st.SearchStrategy[Any] = st.one_of(
     st.none(),
@@ -41,7 +43,7 @@ def test_claimed_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None
 
 
 def test_the_output_of_rows_says_where_each_is_from() -> None:
-    table = output_of_rows(PLAN, FRAME, [{"a": 1}, 5, {"a": 2, "b": "x"}], [10, 11, 13])
+    table = output_of_rows(MAKER, [{"a": 1}, 5, {"a": 2, "b": "x"}], [10, 11, 13])
     assert table.schema.names == ["a", "result", "b", *LINEAGE]
     assert table.to_pylist()[2] == {
         "a": 2, "result": None, "b": "x", "_stage_id": PLAN.stage_id, "_frame_id": 9, "_parent_frame_id": 8,
@@ -50,11 +52,11 @@ def test_the_output_of_rows_says_where_each_is_from() -> None:
 
 
 def test_rows_without_a_column_are_still_rows() -> None:
-    assert output_of_rows(PLAN, FRAME, [{}, {}], [0, 1]).num_rows == 2
+    assert output_of_rows(MAKER, [{}, {}], [0, 1]).num_rows == 2
 
 
 def test_values_that_fit_no_type_together_are_kept_as_their_json() -> None:
-    table = output_of_rows(PLAN, FRAME, [{"a": 1}, {"a": "x"}, {"a": None}], [0, 1, 2])
+    table = output_of_rows(MAKER, [{"a": 1}, {"a": "x"}, {"a": None}], [0, 1, 2])
     assert table.column("a").to_pylist() == ["1", '"x"', None]
 
 
@@ -86,7 +88,7 @@ def test_rows_of_a_frame_that_were_made_of_rows_have_their_parents() -> None:
 
 
 def test_lineage_that_came_in_with_the_rows_is_not_repeated() -> None:
-    made = output_of_rows(PLAN, FRAME, [{"a": 1}], [0])
+    made = output_of_rows(MAKER, [{"a": 1}], [0])
     assert output_of_frame(PLAN, FRAME, TableValue(made)).schema.names == ["a", *LINEAGE]
 
 

@@ -15,6 +15,7 @@ from noetl.data.frame.given import Given, Group
 from noetl.data.frame.output import claimed_table, without_lineage
 from noetl.data.frame.protocol import Frame, StagePlan
 from noetl.data.frame.running import Ran, Said, run_frame, whole_part
+from noetl.data.frame.told import results_of
 from noetl.payloads.tables import TableValue
 from tests.stagework import plan_of, reference
 
@@ -57,6 +58,13 @@ async def run(plan: StagePlan, body: Script, rows: int, **more: Any) -> Ran:
     return await run_frame(plan, frame(rows, **more), claim(rows), body)
 
 
+def returned(ran: Ran) -> list[Any]:
+    """What the rows have returned, as their event says it."""
+    assert (ran.output, ran.outcome.output) == (None, None)
+    assert ran.outcome.returned is not None
+    return results_of(ran.outcome.returned)
+
+
 def failing(*places: int) -> Callable[[int], Said]:
     error = {"kind": "transform", "code": "PY_ValueError", "message": "no", "retryable": False}
     return lambda index: Said(error=error, traceback="here") if index in places else Said(result={"n": index})
@@ -65,13 +73,24 @@ def failing(*places: int) -> Callable[[int], Said]:
 async def test_rows_are_counted_by_what_came_of_them() -> None:
     ran = await run(plan_of("loop"), Script(failing(1, 3)), 5, claim_row=10)
     assert (ran.outcome.rows, ran.outcome.outcomes, ran.outcome.rest) == (5, {"ok": 3, "error": 2}, None)
-    assert ran.output.column("n").to_pylist() == [0, 2, 4]
-    assert ran.output.column("_row_index").to_pylist() == [10, 12, 14]
+    assert returned(ran) == [{"n": 0}, {"n": 2}, {"n": 4}]
+    assert ran.outcome.returned is not None
+    assert ran.outcome.returned.at == [0, 2, 4]
     assert [(said["row"], said["row_index"], said["data"]) for said in ran.outcome.errors] == [
         (1, 11, {"id": 1}), (3, 13, {"id": 3})
     ]  # fmt: skip
     assert ran.outcome.errors[0]["traceback"] == "here"
     assert ran.outcome.timings == {"work": 0.5}
+
+
+@pytest.mark.parametrize("kind", ["fanout", "loop"])
+async def test_what_is_much_or_is_listed_becomes_a_table(kind: str) -> None:
+    size = 1 if kind == "fanout" else 4000
+    body = Script(lambda index: Said(result={"n": index, "text": str(index) * size}))
+    ran = await run(plan_of(kind), body, 3, claim_row=10)
+    assert ran.outcome.returned is None
+    assert ran.output.column("n").to_pylist() == [0, 1, 2]
+    assert ran.output.column("_row_index").to_pylist() == [10, 11, 12]
 
 
 async def test_only_the_first_failures_are_told_and_all_are_counted() -> None:
@@ -84,7 +103,7 @@ async def test_so_many_rows_are_under_way_at_once(wide: int, rows: int) -> None:
     body = Script()
     ran = await run(plan_of("loop", row_concurrency=wide), body, rows)
     assert body.most_at_once == min(wide, rows)
-    assert ran.output.column("n").to_pylist() == list(range(rows))
+    assert returned(ran) == [{"n": place} for place in range(rows)]
 
 
 async def test_past_its_bytes_the_rest_is_handed_back() -> None:
@@ -124,13 +143,14 @@ async def test_a_large_frame_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(running, "_MANY", 2)
     large = await run(plan_of("loop"), Script(failing(2)), 5)
     assert small.outcome == large.outcome
-    assert small.output.equals(large.output)
+    table = await run(plan_of("fanout"), Script(failing(2)), 5)
+    assert returned(large) == without_lineage(table.output).to_pylist()
 
 
 async def test_a_row_may_return_a_table_which_becomes_json() -> None:
     table = TableValue(pa.table({"a": [1]}))
     ran = await run(plan_of("loop"), Script(lambda _: Said(result=table)), 1)
-    assert without_lineage(ran.output).to_pylist() == [{"columns": ["a"], "rows": [{"a": 1}], "row_count": 1}]
+    assert returned(ran) == [{"columns": ["a"], "rows": [{"a": 1}], "row_count": 1}]
 
 
 async def test_the_body_of_a_reduce_runs_for_each_group() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl.data.frame.protocol import FrameOutcome, Opening, Pinned, Slice, SlotReport, StagePlan
+from noetl.data.frame.protocol import FrameOutcome, Opening, Pinned, Returned, Slice, SlotReport, StagePlan
 from noetl.data.frame.running import rest_of
 from noetl.data.frame.state import Author, FrameState, Turn
 from noetl.data.frame.table import MOST_HELD, FrameTable
@@ -211,7 +211,8 @@ def test_the_log_gives_the_same_table_back(kind: str, seed: int) -> None:
             case 2 if held:
                 frame = held.pop(chance.randrange(len(held)))
                 rows = frame.row_count
-                desk.commit(frame, outcomes={"ok": rows - 1, "error": 1}, set={f"ctx.k{step}": step})
+                said = Returned(results=[step], bytes=step) if chance.random() < 0.5 else None
+                desk.commit(frame, outcomes={"ok": rows - 1, "error": 1}, set={f"ctx.k{step}": step}, returned=said)
             case _:
                 desk.expire(chance.choice((1, 6)))
     live, again = desk.table, desk.replayed()

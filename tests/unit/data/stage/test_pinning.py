@@ -15,10 +15,11 @@ import pytest
 from noetl.adapters.memory.clock import VirtualClock
 from noetl.adapters.memory.objects import MemoryObjectStore
 from noetl.data.frame.given import Given
-from noetl.data.frame.protocol import Frame, Pinned
+from noetl.data.frame.output import Maker, output_of_rows
+from noetl.data.frame.protocol import Frame, Pinned, Returned
 from noetl.data.stage import inputs, slices
 from noetl.data.stage.manifest import Manifest, read_manifest
-from noetl.data.stage.outputs import Made
+from noetl.data.stage.outputs import Made, Said
 from noetl.data.stage.pinning import Pinner
 from noetl.data.stage.slices import SliceReader
 from noetl.errors import IntegrityMismatch, InvalidInput, NotFound
@@ -132,6 +133,55 @@ async def test_groups_of_several_outputs(yard: Yard) -> None:
     assert [(group.key, group.table.num_rows, group.table.schema.names) for group in found] == [
         ({"k": "a"}, 6, ["k", "n"]), ({"k": "b"}, 3, ["k", "n"])
     ]  # fmt: skip
+
+
+def said(number: int, *results: Any, at: list[int] | None = None) -> Made:
+    """What the event of a frame says of three rows."""
+    returned = Returned(results=list(results), bytes=1, at=at)
+    maker = Maker(stage_id=5, command_id=4, frame_id=70 + number, slot=1, frame_index=number)
+    return Made(None, 70 + number, Said(maker, 10 * number, msgspec.json.encode(returned)))
+
+
+async def test_what_events_say_is_an_output_like_others(yard: Yard) -> None:
+    table = output_of_rows(Maker(5, 4, 71, 1, 1), [{"k": "b", "n": 5}], [10])
+    yard.outputs += [
+        said(0, {"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}),
+        Made(await yard.results.put(PLACE, TableValue(table), HOME), 71),
+        said(2, {"k": "a", "n": 6}, {"k": "b", "n": 7}, at=[0, 2]),
+        said(3, {"k": "a", "n": 8}),
+        said(4, {"k": None, "n": 9}),
+    ]
+    pinned = await yard.pin({"input": None, "groups": {"stage_id": 5}, "by": ["k"]}, kind="reduce")
+    found = [group for given in await yard.given(pinned) for group in given.groups or ()]
+    assert {group.key["k"]: group.table.column("n").to_pylist() for group in found} == {
+        "a": [1, 3, 6, 8], "b": [2, 5, 7], None: [9]
+    }  # fmt: skip
+
+    pinned = await yard.pin({"groups": {"stage_id": 5}}, kind="reduce")
+    sources = (await yard.manifest(pinned)).sources
+    assert [(one.frame_id, one.first, one.rows) for one in sources] == [
+        (70, 0, 3), (71, 0, 1), (72, 0, 2), (73, 2, 1), (74, 0, 1)
+    ]  # fmt: skip
+    assert len({one.ref.sha256 for one in sources if one.ref is not None}) == 4
+    (given,) = await yard.given(pinned)
+    lineage = zip(*(given._kept.column(name).to_pylist() for name in ("n", "_frame_id", "_row_index")), strict=True)
+    assert list(lineage) == [
+        (1, 70, 0), (2, 70, 1), (3, 70, 2), (5, 71, 10), (6, 72, 20), (7, 72, 22), (8, 73, 30), (9, 74, 40)
+    ]  # fmt: skip
+    assert pinned.slices[0].part["parent_frames"] == [70, 71, 72, 73, 74]
+    assert (await yard.pin({"groups": {"stage_id": 5}}, kind="reduce")).ref == pinned.ref
+
+
+async def test_what_many_events_say_is_cut_where_it_is_much(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(inputs, "_SAID_AT_ONCE", 7)
+    yard.outputs += [said(number, {"n": number}) for number in range(50)]
+    pinned = await yard.pin({"groups": {"stage_id": 5}}, kind="reduce")
+    sources = (await yard.manifest(pinned)).sources
+    objects = {one.ref.sha256 for one in sources if one.ref is not None}
+    assert 2 <= len(objects) <= 10
+    (given,) = await yard.given(pinned)
+    assert given._kept.column("n").to_pylist() == list(range(50))
 
 
 async def test_slices_of_outputs_say_which_frames_made_them(yard: Yard) -> None:

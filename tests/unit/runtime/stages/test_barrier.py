@@ -49,13 +49,14 @@ class Letters:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.poison: set[Any] = set()
+        self.answer: Json = {"sent": True}
 
     def side_effecting(self, fields: Json) -> bool:
         return True
 
     async def run(self, call: Call) -> Outcome:
         self.sent.append(call.fields["url"])
-        return failed("http_4xx", "HTTP_400", "no") if call.fields["url"] in self.poison else ok({"sent": True})
+        return failed("http_4xx", "HTTP_400", "no") if call.fields["url"] in self.poison else ok(self.answer)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -112,7 +113,9 @@ async def run(work: StageWork, frame: Frame) -> FrameOutcome:
     return await work.keep(frame, await work.run(frame))
 
 
-async def test_a_frame_that_was_run_to_its_end_is_adopted_with_its_output(place: Place) -> None:
+@pytest.mark.parametrize("much", [False, True])
+async def test_a_frame_that_was_run_to_its_end_is_adopted_with_its_output(much: bool, place: Place) -> None:
+    place.letters.answer = {"sent": "x" * 9000 if much else True}
     first = await run(place.process(), await frame(place))
     assert len(place.letters.sent) == 3
     (key,) = await place.effects()
@@ -121,6 +124,8 @@ async def test_a_frame_that_was_run_to_its_end_is_adopted_with_its_output(place:
     again = await run(place.process(), await frame(place, attempt=2))
     assert len(place.letters.sent) == 3
     assert (again.rows, again.outcomes, again.output) == (first.rows, first.outcomes, first.output)
+    assert (again.output is not None, again.returned is not None) == (much, not much)
+    assert again.returned == first.returned
     assert (again.token, again.adopted) == ("k2", 1)
 
 
@@ -158,6 +163,7 @@ async def test_of_two_that_run_the_same_frame_the_first_counts(place: Place) -> 
 
 
 async def test_one_whose_output_is_gone_is_run_again_under_the_same_keys(place: Place) -> None:
+    place.letters.answer = {"sent": "x" * 9000}
     first = await run(place.process(), await frame(place))
     assert first.output is not None
     assert first.output.key is not None

@@ -28,7 +28,7 @@ _COLUMNS = {
     **where(),
     "rows": number(said("rows", older="row_count")),
     "rows_failed": number(said("outcomes.error")),
-    "bytes": number(ref("bytes")),
+    "bytes": f"coalesce({number(ref('bytes'))}, {number(said('returned.bytes'))})",
     "media_type": ref("media_type"),
     "schema_digest": said("schema_digest"),
     "task_seconds": f"{TIMINGS} / 1e3",

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from noetl.adapters.memory.clock import VirtualClock
-from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, SlotReport
+from noetl.data.frame.protocol import Frame, FrameOutcome, FramePlane, Returned, SlotReport
 from noetl.errors import Forbidden, InvalidInput
 from noetl.kernel.event import Json
 from tests.stagework import Stage, done, opening, plan_of, reference
@@ -88,7 +88,19 @@ class FramePlaneContract:
             stolen = msgspec.structs.replace(frame, token="another")
             assert await commit(plane, "a", done(stolen)) == {"lost": True}
             assert await plane.heartbeat("a", (stolen,)) == {}
+            with pytest.raises(InvalidInput, match="no room in an event"):
+                await commit(plane, "a", done(frame, returned=Returned(results=["x" * 40_000], bytes=1)))
             assert "event_id" in await commit(plane, "a", done(frame))
+
+    async def test_what_rows_have_returned_is_written_as_it_is(self, reach: Reach, clock: VirtualClock) -> None:
+        stage = Stage(plan_of("loop"), clock)
+        returned = Returned(results=[{"b": 1.0, "a": 2**70}, None, "ü"], columns=["b", "a"], bytes=40, at=[0, 1, 4])
+        async with stage.kept(), reach(stage) as plane:
+            (frame,) = await plane.open("a", (opening(0, 5),))
+            assert "event_id" in await commit(plane, "a", done(frame, failed=2, returned=returned))
+        (event,) = await stage.events("committed")
+        assert event.payload["returned"] == msgspec.to_builtins(returned)
+        assert type(event.payload["returned"]["results"][0]["b"]) is float
 
     async def test_a_frame_that_is_not_renewed_goes_to_somebody_else(self, reach: Reach, clock: VirtualClock) -> None:
         stage = Stage(plan_of(lease_seconds=10), clock, slices=[1])

@@ -362,7 +362,7 @@ class Stage:
 
     def commit_told(self, frame_id: int, worker: str, rows: int, returned: Json, **fields: Any) -> None:
         """`frame.committed` of rows that have returned little: the event has it."""
-        failed = rows - len(returned.get("which", returned["results"]))
+        failed = rows - len(returned["which"] if "which" in returned else returned["results"])
         self._tell(
             "frame.committed",
             worker=worker,

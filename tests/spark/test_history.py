@@ -178,6 +178,14 @@ class TestFacts:
             assert row["duration_seconds"] >= 0
         assert any(row["cost"] > 0 for row in found)
 
+    def test_a_frame_has_the_bytes_of_its_output_wherever_that_is(self, spark: SparkSession, lake: Lake) -> None:
+        found = rows(opened(spark, lake), "SELECT bytes FROM frame_fact WHERE transition = 'committed'")
+        events = [item.event for item in golden() if item.event.event_type == "frame.committed"]
+        told = [event.payload.get("returned", {}).get("bytes") for event in events]
+        stored = [event.payload_ref.bytes for event in events if event.payload_ref is not None]
+        assert any(told)
+        assert sum(row["bytes"] or 0 for row in found) == sum(size or 0 for size in told) + sum(stored)
+
     def test_what_a_tenant_owes_is_the_sum_of_what_it_used(self, spark: SparkSession, lake: Lake) -> None:
         history = opened(spark, lake)
         items = {row["item"]: row for row in rows(history, ITEMS)}

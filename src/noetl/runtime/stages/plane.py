@@ -27,6 +27,7 @@ _AGAIN = 0.05
 _MOST_ERRORS = 10
 _MOST_MESSAGE = 2048
 _MOST_ERROR = 4096
+_MOST_RETURNED = 32 << 10
 
 
 class StageServices(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,9 +175,14 @@ def _said(verdict: Verdict, turn: Turn) -> Json:
 
 
 def _bounded(outcome: FrameOutcome) -> FrameOutcome:
-    """The outcome with errors that have room in an event. Raises InvalidInput for counts that cannot be."""
+    """The outcome with errors that have room in an event. Raises InvalidInput for what cannot be, or has no room."""
     if outcome.rows < 0 or any(count < 0 for count in outcome.outcomes.values()):
         raise InvalidInput(f"frame {outcome.frame_id}: fewer than no rows cannot have been run")
+    if outcome.returned is not None and canonical.length(msgspec.to_builtins(outcome.returned)) > _MOST_RETURNED:
+        raise InvalidInput(
+            f"frame {outcome.frame_id}: what its rows have returned has no room in an event",
+            hint="store it, and commit the frame with a reference to it as `output`",
+        )
     if not outcome.errors and outcome.error is None:
         return outcome
     errors = tuple({**said, "error": _short(said.get("error"))} for said in outcome.errors[:_MOST_ERRORS])

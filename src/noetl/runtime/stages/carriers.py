@@ -153,6 +153,11 @@ class _Carrier:
         with contextlib.suppress(asyncio.CancelledError):
             await self._job
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the job has ended."""
+        return self._job.done()
+
     async def gone(self) -> None:
         """Return when the job has ended."""
         await asyncio.wait({self._job})
@@ -280,9 +285,9 @@ class Crew:
         await self.tasks.close()
 
     async def gone(self) -> None:
-        """Return when every carrier has gone that is there now."""
-        for carrier in list(self._carriers.values()):
-            await carrier.gone()
+        """Return when no carrier is there any more, also of those that come meanwhile."""
+        while left := [carrier for carrier in self._carriers.values() if not carrier.is_gone]:
+            await left[0].gone()
 
     def _numbered(self, errand: Errand) -> Errand:
         return msgspec.structs.replace(errand, number=next(self._numbers))
@@ -302,7 +307,7 @@ class Carriers:
         self._door = door
         self._crews: dict[Hashable, Crew] = {}
         self._making = asyncio.Lock()
-        self._partings: set[asyncio.Task[None]] = set()
+        self._partings: dict[Crew, asyncio.Task[None]] = {}
 
     @contextlib.asynccontextmanager
     async def crew(
@@ -319,26 +324,28 @@ class Carriers:
             yield crew
         finally:
             crew.users -= 1
-            if not crew.users:
-                parting = asyncio.create_task(self._part(key, crew))
-                self._partings.add(parting)
-                parting.add_done_callback(self._partings.discard)
+            if not crew.users and crew not in self._partings:
+                self._partings[crew] = asyncio.create_task(self._part(key, crew))
 
     async def close(self) -> None:
         """End every carrier."""
-        for parting in list(self._partings):
+        partings = list(self._partings.values())
+        for parting in partings:
             parting.cancel()
-        await asyncio.gather(*self._partings, return_exceptions=True)
+        await asyncio.gather(*partings, return_exceptions=True)
         crews, self._crews = list(self._crews.values()), {}
         for crew in crews:
             await crew.close()
 
     async def _part(self, key: Hashable, crew: Crew) -> None:
         """Nobody uses a crew: when its carriers have gone too, its session is given back."""
-        await crew.gone()
-        async with self._making:
-            if crew.users or crew.is_closed:
-                return
-            if self._crews.get(key) is crew:
-                del self._crews[key]
-            await crew.close()
+        try:
+            await crew.gone()
+            async with self._making:
+                if crew.users or crew.is_closed:
+                    return
+                if self._crews.get(key) is crew:
+                    del self._crews[key]
+                await crew.close()
+        finally:
+            del self._partings[crew]

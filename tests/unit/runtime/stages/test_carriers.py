@@ -146,6 +146,30 @@ async def test_when_nobody_comes_they_go_and_the_session_is_given_back(scene: Sc
     assert len(scene.jobs) == 2
 
 
+async def test_one_that_waits_for_the_next_stage_is_not_sent_away_with_those_of_an_earlier_one(
+    scene: Scene, slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linger = 0.4
+    monkeypatch.setattr(carriers_module, "_LINGER", linger)
+    slots.end("a/0", "a/1")
+    await scene.run("a/0", "a/1")
+    stage = asyncio.create_task(scene.run("b/0"))
+    await asyncio.sleep(linger * 1.5)  # the second of them goes
+    slots.end("b/0")
+    await stage
+    stage = asyncio.create_task(scene.run("c/0", "c/1"))
+    await until(lambda: len(slots.begun) == 5)
+    assert scene.jobs[0].begun == 3
+    slots.end("c/0")
+    await asyncio.sleep(linger * 0.6)
+    slots.end("c/1")
+    await stage
+    await asyncio.sleep(linger * 0.7)  # now the first is gone, too, and with it all that the first stage had
+    slots.end("d/0", "d/1")
+    assert await scene.run("d/0", "d/1") is None
+    assert (len(scene.jobs), scene.jobs[0].begun, scene.jobs[0].is_closed) == (1, 4, False)
+
+
 async def test_a_stage_that_is_cancelled_stops_its_own_slots_only(scene: Scene, slots: Slots) -> None:
     first, second = asyncio.create_task(scene.run("a/0")), asyncio.create_task(scene.run("b/0"))
     await until(lambda: len(slots.begun) == 2)

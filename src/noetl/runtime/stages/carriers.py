@@ -24,6 +24,10 @@ _TASK = "noetl.runtime.stages.spark_task:run_carrier"
 PROGRESS = "frame long, slot int, rows long"
 """A row for each frame that was run. It is for those who watch: only the log says what was committed."""
 _LINGER = 0.5
+_MOST_LINGERS = 6
+"""How often in a row a carrier without errands stays while others of its crew have some: a stage is mostly followed by
+another, and who is there need not be started. Not for long, because it holds a core that others may wait for.
+"""
 _SILENCE = 10.0
 """How long a carrier waits for news before it asks again."""
 _PATIENCE = 5.0
@@ -124,8 +128,10 @@ class _Carried(NamedTuple):
 class _Carrier:
     """One job with one task, from the first errand until it has gone."""
 
-    def __init__(self, tasks: Tasks, door: Doorway, url: str, variables: Mapping[str, str], description: str) -> None:
+    def __init__(self, crew: Crew, url: str, door: Doorway, variables: Mapping[str, str], description: str) -> None:
         self.is_over = False
+        self._crew = crew
+        self._lingers = 0
         self._carried: dict[int, _Carried] = {}
         self._news = asyncio.Event()
         self._round = 0
@@ -134,12 +140,13 @@ class _Carrier:
         self._door = door
         self._token = door.admit(self._answer)
         argument = msgspec.json.encode({"url": url, "token": self._token})
-        self._job = asyncio.create_task(self._run(tasks, argument, variables, description))
+        self._job = asyncio.create_task(self._run(crew.tasks, argument, variables, description))
 
     async def carry(self, errand: Errand) -> None:
         """Have slots run until they have drained. Raises Lost."""
         one = _Carried(errand, asyncio.get_running_loop().create_future())
         self._carried[errand.number] = one
+        self._lingers = 0
         self._news.set()
         try:
             await one.ending
@@ -216,8 +223,10 @@ class _Carrier:
                 return msgspec.json.encode(News())  # it has asked again: nobody reads this, and nothing follows from it
             news = self._news_for(asked)
         if news is None and not self._carried:
-            self.is_over = True
-            news = News(is_over=True)
+            self._lingers += 1
+            if not self._crew.users or self._lingers > _MOST_LINGERS:
+                self.is_over = True
+                news = News(is_over=True)
         return msgspec.json.encode(news or News())
 
     def _heard(self, done: Done) -> None:
@@ -295,7 +304,7 @@ class Crew:
     def _carrier(self, place: int, description: str) -> _Carrier:
         carrier = self._carriers.get(place)
         if carrier is None or carrier.is_over:
-            carrier = _Carrier(self.tasks, self._door, self._url, self._variables, description)
+            carrier = _Carrier(self, self._url, self._door, self._variables, description)
             self._carriers[place] = carrier
         return carrier
 

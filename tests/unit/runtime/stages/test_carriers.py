@@ -151,6 +151,7 @@ async def test_one_that_waits_for_the_next_stage_is_not_sent_away_with_those_of_
 ) -> None:
     linger = 0.4
     monkeypatch.setattr(carriers_module, "_LINGER", linger)
+    monkeypatch.setattr(carriers_module, "_MOST_LINGERS", 0)
     slots.end("a/0", "a/1")
     await scene.run("a/0", "a/1")
     stage = asyncio.create_task(scene.run("b/0"))
@@ -168,6 +169,19 @@ async def test_one_that_waits_for_the_next_stage_is_not_sent_away_with_those_of_
     slots.end("d/0", "d/1")
     assert await scene.run("d/0", "d/1") is None
     assert (len(scene.jobs), scene.jobs[0].begun, scene.jobs[0].is_closed) == (1, 4, False)
+
+
+async def test_one_stays_for_a_while_after_its_own_slots_where_others_have_some(scene: Scene, slots: Slots) -> None:
+    slots.end("a/1", "b/0", "b/1", "c/0", "c/1")
+    stage = asyncio.create_task(scene.run("a/0", "a/1"))
+    await asyncio.sleep(0.15)  # three times what it stays alone
+    assert await scene.run("b/0", "b/1") is None
+    assert scene.jobs[0].begun == 2
+    await asyncio.sleep(0.6)  # and now it gives its core to others
+    assert await scene.run("c/0", "c/1") is None
+    assert scene.jobs[0].begun == 3
+    slots.end("a/0")
+    assert await stage is None
 
 
 async def test_a_stage_that_is_cancelled_stops_its_own_slots_only(scene: Scene, slots: Slots) -> None:

@@ -224,7 +224,7 @@ class _Carrier:
             news = self._news_for(asked)
         if news is None and not self._carried:
             self._lingers += 1
-            if not self._crew.users or self._lingers > _MOST_LINGERS:
+            if not self._crew.was_used_lately or self._lingers > _MOST_LINGERS:
                 self.is_over = True
                 news = News(is_over=True)
         return msgspec.json.encode(news or News())
@@ -256,6 +256,8 @@ class Crew:
     def __init__(self, tasks: Tasks, door: Doorway, url: str, variables: Mapping[str, str]) -> None:
         self.tasks = tasks
         self.users = 0
+        self.used_at = 0.0
+        """When the last of them has left, by the clock of the event loop."""
         self.is_over = False
         """It has lost somebody, and takes no more stages."""
         self.is_closed = False
@@ -264,6 +266,11 @@ class Crew:
         self._variables = variables
         self._carriers: dict[int, _Carrier] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def was_used_lately(self) -> bool:
+        """Whether a stage uses it, or one has until a moment ago."""
+        return self.users > 0 or asyncio.get_running_loop().time() - self.used_at < _LINGER
 
     async def run(self, errands: Sequence[Errand], description: str) -> Lost | None:
         """Have these errands done at once, each by a carrier of its own; what was lost first, if one was.
@@ -333,6 +340,7 @@ class Carriers:
             yield crew
         finally:
             crew.users -= 1
+            crew.used_at = asyncio.get_running_loop().time()
             if not crew.users and crew not in self._partings:
                 self._partings[crew] = asyncio.create_task(self._part(key, crew))
 

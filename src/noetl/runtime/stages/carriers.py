@@ -278,7 +278,7 @@ class Crew:
         Then the others are dropped: they would wait for the frames that the lost one has had.
         """
         carried = [
-            asyncio.create_task(self._carrier(place, description).carry(self._numbered(one)))
+            asyncio.create_task(self._carry(place, self._numbered(one), description))
             for place, one in enumerate(errands)
         ]
         try:
@@ -304,6 +304,10 @@ class Crew:
         """Return when no carrier is there any more, also of those that come meanwhile."""
         while left := [carrier for carrier in self._carriers.values() if not carrier.is_gone]:
             await left[0].gone()
+
+    async def _carry(self, place: int, errand: Errand, description: str) -> None:
+        """Have the carrier of a place do an errand. It is found and told in one go: in between it might leave."""
+        await self._carrier(place, description).carry(errand)
 
     def _numbered(self, errand: Errand) -> Errand:
         return msgspec.structs.replace(errand, number=next(self._numbers))

@@ -184,6 +184,27 @@ async def test_one_stays_for_a_while_after_its_own_slots_where_others_have_some(
     assert await stage is None
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_stage_that_comes_when_a_carrier_is_about_to_go_is_carried_by_another(
+    turns: int, scene: Scene, slots: Slots
+) -> None:
+    slots.end("a/0", "b/0")
+    await scene.run("a/0")
+    (crew,) = scene.carriers._crews.values()
+    (carrier,) = crew._carriers.values()
+
+    async def goes() -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if not carrier._carried:
+            carrier.is_over = True  # as it is when it was told to go, and does
+            carrier._job.cancel()
+
+    going = asyncio.create_task(goes())
+    assert await scene.run("b/0") is None
+    await going
+
+
 async def test_a_stage_that_is_cancelled_stops_its_own_slots_only(scene: Scene, slots: Slots) -> None:
     first, second = asyncio.create_task(scene.run("a/0")), asyncio.create_task(scene.run("b/0"))
     await until(lambda: len(slots.begun) == 2)

@@ -36,7 +36,7 @@ __all__ = ["CONTESTANTS", "Conditions", "Entrant", "Mismatch", "Scene", "check_e
 _WARM_UP = Size(1, 5)
 _RECLAIM = 30.0
 _QUICK_RECLAIM = 1.0  # a run that is killed every few seconds would otherwise mostly wait
-_EMPTY = "TRUNCATE pft_queue, pft_record, pft_detail"
+_EMPTY = "TRUNCATE pft_queue, pft_record, pft_detail, pft_validated"
 
 
 class Entrant(msgspec.Struct, frozen=True):

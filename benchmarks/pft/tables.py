@@ -26,6 +26,9 @@ CREATE TABLE IF NOT EXISTS pft_record (
   value int NOT NULL, mds_ids jsonb, PRIMARY KEY (run, domain, id));
 CREATE TABLE IF NOT EXISTS pft_detail (
   run text, id text, facility int NOT NULL, patient int NOT NULL, payload jsonb NOT NULL, PRIMARY KEY (run, id));
+CREATE TABLE IF NOT EXISTS pft_validated (
+  run text, facility int, kind text, expected bigint NOT NULL, found bigint NOT NULL,
+  PRIMARY KEY (run, facility, kind));
 CREATE OR REPLACE VIEW pft_count AS
   SELECT run, facility, kind, sum(expected) AS expected, sum(found) AS found FROM (
     SELECT run, facility, kind, patient, max(total) AS expected, sum(found) AS found FROM (
@@ -103,5 +106,8 @@ WHERE run = %(run)s AND facility = %(facility)s AND state = 'claimed'
 """
 
 VALIDATE = """
-SELECT kind, expected, found FROM pft_count WHERE run = %(run)s AND facility = %(facility)s ORDER BY kind
+INSERT INTO pft_validated (run, facility, kind, expected, found)
+SELECT run, facility, kind, expected, found FROM pft_count WHERE run = %(run)s AND facility = %(facility)s
+ON CONFLICT (run, facility, kind) DO UPDATE SET expected = excluded.expected, found = excluded.found
+RETURNING kind, expected, found
 """

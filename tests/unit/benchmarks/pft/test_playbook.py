@@ -241,8 +241,16 @@ def test_every_domain_is_drained_by_a_cursor_loop_in_frames(step: str) -> None:
 )
 def test_it_runs_the_statements_of_the_references(step: str, statement: str) -> None:
     fields = PLAYBOOK.steps[step].tasks[-1].fields
+    said, wanted = _plain(fields.get("query") or fields["command"]), _plain(statement)
 
-    assert _plain(fields.get("query") or fields["command"]).endswith(_plain(statement))
+    assert said.startswith(f"{wanted};") if step == "validate" else said.endswith(wanted)
+
+
+def test_a_facility_is_counted_once_as_in_the_references() -> None:
+    counted = [step for step, found in PLAYBOOK.steps.items() if "FROM pft_count" in str(found.tasks[-1].fields)]
+
+    assert counted == ["validate"]
+    assert str(PLAYBOOK.steps["validate"].tasks[-1].fields).count("FROM pft_count") == 1
 
 
 def _plain(statement: str) -> str:

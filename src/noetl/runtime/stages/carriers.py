@@ -218,13 +218,13 @@ class _Carrier:
         if (news := self._news_for(asked)) is None:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), _SILENCE if self._carried else _LINGER)
+                await asyncio.wait_for(self._news.wait(), _SILENCE if self._carried else self._crew.patience)
             if number != self._round:
                 return msgspec.json.encode(News())  # it has asked again: nobody reads this, and nothing follows from it
             news = self._news_for(asked)
         if news is None and not self._carried:
             self._lingers += 1
-            if not self._crew.was_used_lately or self._lingers > _MOST_LINGERS:
+            if not self._crew.patience or self._lingers > _MOST_LINGERS:
                 self.is_over = True
                 news = News(is_over=True)
         return msgspec.json.encode(news or News())
@@ -268,9 +268,11 @@ class Crew:
         self._numbers = itertools.count(1)
 
     @property
-    def was_used_lately(self) -> bool:
-        """Whether a stage uses it, or one has until a moment ago."""
-        return self.users > 0 or asyncio.get_running_loop().time() - self.used_at < _LINGER
+    def patience(self) -> float:
+        """How long a carrier may wait for the next stage from now on; 0 where the last one has left a while ago."""
+        if self.users:
+            return _LINGER
+        return max(0.0, self.used_at + _LINGER - asyncio.get_running_loop().time())
 
     async def run(self, errands: Sequence[Errand], description: str) -> Lost | None:
         """Have these errands done at once, each by a carrier of its own; what was lost first, if one was.

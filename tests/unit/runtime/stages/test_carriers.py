@@ -171,6 +171,19 @@ async def test_one_that_waits_for_the_next_stage_is_not_sent_away_with_those_of_
     assert (len(scene.jobs), scene.jobs[0].begun, scene.jobs[0].is_closed) == (1, 4, False)
 
 
+async def test_they_stay_no_longer_than_that_after_the_last_stage(
+    scene: Scene, slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carriers_module, "_LINGER", 0.4)
+    slots.end("a/0", "a/1")
+    await scene.run("a/0", "a/1")
+    begun = asyncio.get_running_loop().time()
+    await asyncio.sleep(0.2)
+    assert not scene.jobs[0].is_closed
+    await until(lambda: scene.jobs[0].is_closed)
+    assert asyncio.get_running_loop().time() - begun < 0.7, "not twice as long"
+
+
 async def test_one_stays_for_a_while_after_its_own_slots_where_others_have_some(scene: Scene, slots: Slots) -> None:
     slots.end("a/1", "b/0", "b/1", "c/0", "c/1")
     stage = asyncio.create_task(scene.run("a/0", "a/1"))

@@ -9,7 +9,7 @@ from noetl.data.frame.state import FrameState
 from noetl.errors import InvalidInput
 from noetl.kernel.event import Json
 
-__all__ = ["check_rows", "committed", "dispatched", "exhausted"]
+__all__ = ["check_rows", "committed", "dispatched", "exhausted", "told"]
 
 
 def dispatched(frame: FrameState, lease_until: str | None, frames: int | None = None) -> Json:
@@ -55,6 +55,12 @@ def committed(outcome: FrameOutcome, assigned: Json) -> Json:
     if outcome.errors:
         said["errors"] = list(outcome.errors)
     return said
+
+
+def told(said: Json) -> int:
+    """How many bytes of what the rows of a frame have returned stand in the event that says this of it."""
+    size: int = said.get("returned", {}).get("bytes", 0)
+    return size
 
 
 def check_rows(frame: FrameState, outcome: FrameOutcome) -> None:

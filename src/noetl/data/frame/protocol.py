@@ -218,6 +218,11 @@ class FrameOutcome(msgspec.Struct, frozen=True, kw_only=True):
     adopted: int = 0
     """The attempt that has run it, where that was an earlier one: its outcome was durable, and nothing was run now."""
 
+    @property
+    def told(self) -> int:
+        """How many bytes of what its rows have returned stand in the event that commits it."""
+        return 0 if self.returned is None else self.returned.bytes
+
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a slot has done when it has drained (DSL 4.6: an entry of the loop's results)."""

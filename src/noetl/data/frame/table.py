@@ -164,11 +164,10 @@ class FrameTable:
                 frame.spent += payload.get("reason") not in _BLAMELESS
                 self._put_back(frame)
             case "frame.committed":
-                outcomes, errors = payload.get("outcomes", {}), payload.get("errors", [])
+                outcomes, errors, told = payload.get("outcomes", {}), payload.get("errors", []), facts.told(payload)
                 self._end(frame)
                 self._count(frame, payload["rows"], outcomes)
-                told = payload.get("returned", {}).get("bytes", 0)
-                self.tally.commit(frame, payload["rows"], outcomes, event.payload_ref, assigned, errors, told=told)
+                self.tally.commit(frame, payload["rows"], outcomes, event.payload_ref, assigned, errors, told)
                 self._retire(frame, event.event_id)
             case "frame.failed":
                 self._end(frame)
@@ -335,8 +334,8 @@ class FrameTable:
         rest = self._open_rest(turn, frame, outcome) if outcome.rest is not None else None
         self._end(frame)
         self._count(frame, outcome.rows, outcome.outcomes)
-        told = 0 if outcome.returned is None else outcome.returned.bytes
-        self.tally.commit(frame, outcome.rows, outcome.outcomes, outcome.output, outcome.set, outcome.errors, told=told)
+        came = (outcome.output, outcome.set, outcome.errors, outcome.told)
+        self.tally.commit(frame, outcome.rows, outcome.outcomes, *came)
         return Verdict(frame, rest=rest)
 
     def _open_rest(self, turn: Turn, parent: FrameState, outcome: FrameOutcome) -> FrameState:

@@ -62,7 +62,6 @@ class Tally:
         output: PayloadRef | None,
         assigned: Json,
         errors: Sequence[Json],
-        *,
         told: int = 0,
     ) -> None:
         """A frame is committed; `told` is how many bytes of its output stand in the event that says so."""

@@ -117,7 +117,7 @@ class Stage:
         """A keeper, as a process that has just got the stage's command makes it."""
         author = Author(organization_id="org", principal="user:ann", producer="noetl://tenant/acme")
         desk = Desk(self.plan, author, self.ledger, self.clock, self.clock, nonce, resolve=_same)
-        services = StageServices(tell=self._tell, recorded=_same, credential=_credential)
+        services = StageServices(tell=self._tell, recorded=_same, credential=_credential, clean=_clean)
         return StageKeeper(desk, services, self.clock, pin=self._pin, look=self._look)
 
     async def _pin(self, _: StagePlan, recorded: PayloadRef | None) -> Pinned:
@@ -165,6 +165,11 @@ class Stage:
         for _ in range(round(seconds)):
             self.clock.advance(1.0)
             await asyncio.sleep(0.001)
+
+
+def _clean(value: Any) -> Any:
+    """As a redactor does for the one secret that these stages have."""
+    return msgspec.json.decode(msgspec.json.encode(value).replace(b"hunter2", b"***"))
 
 
 async def open_stage(ledger: Ledger, plan: StagePlan) -> None:

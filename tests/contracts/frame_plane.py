@@ -92,6 +92,16 @@ class FramePlaneContract:
                 await commit(plane, "a", done(frame, returned=Returned(results=["x" * 40_000], bytes=1)))
             assert "event_id" in await commit(plane, "a", done(frame))
 
+    async def test_a_secret_that_a_slot_tells_is_not_written(self, reach: Reach, clock: VirtualClock) -> None:
+        stage = Stage(plan_of("loop"), clock)
+        returned = Returned(results=[{"said": "hunter2"}], bytes=18)
+        async with stage.kept(), reach(stage) as plane:
+            (frame,) = await plane.open("a", (opening(0, 1),))
+            await commit(plane, "a", done(frame, returned=returned, set={"ctx.said": "hunter2"}))
+        (event,) = await stage.events("committed")
+        assert event.payload["returned"]["results"] == [{"said": "***"}]
+        assert event.payload["set"] == {"ctx.said": "***"}
+
     async def test_what_rows_have_returned_is_written_as_it_is(self, reach: Reach, clock: VirtualClock) -> None:
         stage = Stage(plan_of("loop"), clock)
         returned = Returned(results=[{"b": 1.0, "a": 2**70}, None, "ü"], columns=["b", "a"], bytes=40, at=[0, 1, 4])

@@ -123,9 +123,12 @@ class KeptPlane:
             return {"terminal": ended_by} if ended_by else {"lost": True}
 
     def _clean(self, outcome: FrameOutcome) -> FrameOutcome:
-        if not (outcome.set or outcome.errors or outcome.error):
+        if not (outcome.set or outcome.errors or outcome.error or outcome.returned):
             return outcome
         clean = self._services.clean
+        if outcome.returned is not None:
+            returned = msgspec.structs.replace(outcome.returned, results=clean(outcome.returned.results))
+            outcome = msgspec.structs.replace(outcome, returned=returned)
         said: dict[str, Any] = {"set": clean(outcome.set), "errors": tuple(clean(list(outcome.errors)))}
         return msgspec.structs.replace(outcome, error=clean(outcome.error), **said)
 

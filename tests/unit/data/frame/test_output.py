@@ -22,18 +22,12 @@ from noetl.data.frame.protocol import Frame
 from noetl.errors import InvalidInput
 from noetl.payloads.tables import TableValue
 from tests.stagework import plan_of
+from tests.unit.data.frame.values import scalars
 
 PLAN = plan_of()
 FRAME = Frame(frame_id=9, slot=1, index=4, row_count=3, claim_index=2, claim_row=10, parent_frame_id=8)
 MAKER = Maker.of(PLAN, FRAME)
 
-scalars: st.SearchStrategy[Any] = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**70), 2**70),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-)
 values = st.one_of(scalars, st.lists(scalars, max_size=3), st.dictionaries(st.sampled_from("abc"), scalars, max_size=2))
 
 
